@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// The seam: the only header that names std::atomic, std::mutex, threads and clocks. Every primitive takes them from a
+/// policy, its last and defaulted template parameter, so that the same code also runs under seeded delays, under named
+/// park points in the tests, and under a model checker. Users never spell the policy.
+
+#ifndef CURFEW_DETAIL_SYNC_HPP
+#define CURFEW_DETAIL_SYNC_HPP
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+#include <type_traits>
+
+#include <curfew/detail/config.hpp>
+
+CURFEW_BEGIN_NAMESPACE
+
+/// The policy of production code: aliases of the standard library, nothing added.
+///
+/// A policy of one's own derives from this one and hides what it changes. What each member must do:
+/// - `atomic`, `mutex`, `condition_variable`, `thread`: the standard meaning.
+/// - `plain<T>`: data that is not atomic and that the protocol itself must protect; a checker may watch it for races.
+/// - `clock`: monotonic. `self()`: names the calling thread. `yield()`, `pause()`: give way, as a hint only.
+/// - `stripe()`: a small number that stays the same for the life of the calling thread and differs between threads as
+///   far as possible. Spreads contention; correctness never depends on it.
+/// - `local<Tag, T>()`: one zero-initialised T per thread and Tag; T is trivially destructible, so that it can be
+///   reached from the destructors of other thread_local objects. No dynamic initialiser runs on any access.
+/// - `here(tag)`: a named point inside a protocol. Does nothing here; tests park threads there.
+struct std_sync {
+  template <class T>
+  using atomic = std::atomic<T>;
+  template <class T>
+  using plain = T;
+  using mutex = std::mutex;
+  using condition_variable = std::condition_variable;
+  using thread = std::thread;
+  using thread_id = std::thread::id;
+  using clock = std::chrono::steady_clock;
+
+  static thread_id self() noexcept { return std::this_thread::get_id(); }
+  static void yield() noexcept { std::this_thread::yield(); }
+  static void pause() noexcept {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    asm volatile("yield");
+#endif
+  }
+
+  static unsigned stripe() noexcept {
+    const unsigned mine = stripe_;
+    return mine != 0 ? mine : assign_stripe();
+  }
+
+  template <class Tag, class T>
+  static T& local() noexcept {
+    static_assert(std::is_trivially_destructible_v<T>, "curfew: a thread-local slot must not need a destructor");
+    static constinit thread_local T value{};
+    return value;
+  }
+
+  static constexpr void here(const char*) noexcept {}
+
+ private:
+  CURFEW_COLD static unsigned assign_stripe() noexcept {
+    // order(none, relaxed): hands out distinct numbers, guards nothing
+    unsigned next = next_stripe_.fetch_add(1, std::memory_order_relaxed) + 1;
+    if (next == 0) next = 1;  // 0 means unassigned
+    return stripe_ = next;
+  }
+
+  static inline constinit thread_local unsigned stripe_ = 0;
+  static inline constinit std::atomic<unsigned> next_stripe_{0};
+};
+
+CURFEW_END_NAMESPACE
+
+#endif  // CURFEW_DETAIL_SYNC_HPP
