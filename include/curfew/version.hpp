@@ -7,10 +7,14 @@
 #ifndef CURFEW_VERSION_HPP
 #define CURFEW_VERSION_HPP
 
-// Two copies of the kit in one translation unit (a module header and the single header, say) may meet, but only when
-// they are the same version: with the include guards kept, the second one would otherwise be dropped in silence.
 #define CURFEW_VERSION_MAJOR 0
 #define CURFEW_VERSION_MINOR 1
 #define CURFEW_VERSION_PATCH 0
 
 #endif  // CURFEW_VERSION_HPP
+
+// Outside the guard, so that it is seen each time. Two copies of the kit (a module header and the single header, say)
+// may meet in one translation unit, but only as the same version: the guards would drop half of the second in silence.
+#if CURFEW_VERSION_MAJOR != 0 || CURFEW_VERSION_MINOR != 1 || CURFEW_VERSION_PATCH != 0
+#error "curfew: two different versions of the kit meet in one translation unit"
+#endif

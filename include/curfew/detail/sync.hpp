@@ -26,6 +26,7 @@ CURFEW_BEGIN_NAMESPACE
 /// - `atomic`, `mutex`, `condition_variable`, `thread`: the standard meaning.
 /// - `plain<T>`: data that is not atomic and that the protocol itself must protect; a checker may watch it for races.
 /// - `clock`: monotonic. `self()`: names the calling thread. `yield()`, `pause()`: give way, as a hint only.
+/// - `sleep_for(d)`: at least that long. `name_thread(name)`: names the calling thread for debuggers, as a hint only.
 /// - `stripe()`: a small number that stays the same for the life of the calling thread and differs between threads as
 ///   far as possible. Spreads contention; correctness never depends on it.
 /// - `local<Tag, T>()`: one zero-initialised T per thread and Tag; T is trivially destructible, so that it can be
@@ -49,6 +50,15 @@ struct std_sync {
     __builtin_ia32_pause();
 #elif defined(__aarch64__)
     asm volatile("yield");
+#endif
+  }
+
+  static void sleep_for(std::chrono::nanoseconds d) { std::this_thread::sleep_for(d); }
+  static void name_thread([[maybe_unused]] const char* name) noexcept {
+#if defined(__linux__)
+    char cut[16] = {};  // what the kernel keeps of it
+    for (std::size_t i = 0; i + 1 < sizeof cut && name[i] != '\0'; ++i) cut[i] = name[i];
+    static_cast<void>(pthread_setname_np(pthread_self(), cut));
 #endif
   }
 

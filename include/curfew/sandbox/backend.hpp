@@ -28,6 +28,40 @@
 #include <curfew/detail/sha256.hpp>
 
 CURFEW_BEGIN_NAMESPACE
+namespace detail {
+
+constexpr bool is_letter(char c) noexcept {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
+constexpr bool is_digit(char c) noexcept {
+  return c >= '0' && c <= '9';
+}
+
+enum class colon : bool { refused, allowed };
+
+/// An id that is safe as one path component, one argument and one url segment. The pattern excludes the slash, and a
+/// leading dot is refused, so neither `..` nor a hidden name passes.
+constexpr bool is_sandbox_id(std::string_view id, colon rule) noexcept {
+  const auto fits = [rule](char c) {
+    return is_letter(c) || is_digit(c) || c == '_' || c == '.' || c == '-' || (c == ':' && rule == colon::allowed);
+  };
+  return !id.empty() && id.size() <= 128 && id.front() != '.' && std::all_of(id.begin(), id.end(), fits);
+}
+
+/// Throws std::invalid_argument naming the culprit when a variable could not be passed to a program as it stands.
+inline void check_environment(const std::map<std::string, std::string>& environment, const char* who) {
+  for (const auto& [name, value] : environment) {
+    const bool fits = !name.empty() && !is_digit(name.front()) && std::all_of(name.begin(), name.end(), [](char c) {
+      return is_letter(c) || is_digit(c) || c == '_';
+    });
+    if (!fits) throw std::invalid_argument(std::string(who) + ": bad environment variable name \"" + name + "\"");
+    if (value.find('\0') != std::string::npos)
+      throw std::invalid_argument(std::string(who) + ": the value of environment variable " + name + " holds a NUL");
+  }
+}
+
+}  // namespace detail
+
 namespace sandbox {
 
 /// Where ages (idle, warm, grace, time to live) are read. Empty means steady_clock::now; it is never the wall clock.
@@ -158,45 +192,12 @@ class identity_conflict : public std::runtime_error {
 /// The sandbox id of an owner: the same in every process, so that a restarted or a peer process finds it again.
 /// The length in front makes the hashed text injective: {"ab","c"} and {"a","bc"} differ.
 inline std::string stable_id(const owner_key& owner) {
-  const auto digest = curfew::detail::sha256(std::to_string(owner.user.size()) + ":" + owner.user + owner.thread);
+  const auto digest = detail::sha256(std::to_string(owner.user.size()) + ":" + owner.user + owner.thread);
   std::string id(16, '0');
   for (std::size_t i = 0; i < id.size(); ++i) id[i] = "0123456789abcdef"[digest[i / 8] >> (28 - 4 * (i % 8)) & 0xf];
   return id;
 }
 
-namespace detail {
-
-constexpr bool is_letter(char c) noexcept {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-}
-constexpr bool is_digit(char c) noexcept {
-  return c >= '0' && c <= '9';
-}
-
-enum class colon : bool { refused, allowed };
-
-/// An id that is safe as one path component, one argument and one url segment. The pattern excludes the slash, and a
-/// leading dot is refused, so neither `..` nor a hidden name passes.
-constexpr bool is_sandbox_id(std::string_view id, colon rule) noexcept {
-  const auto fits = [rule](char c) {
-    return is_letter(c) || is_digit(c) || c == '_' || c == '.' || c == '-' || (c == ':' && rule == colon::allowed);
-  };
-  return !id.empty() && id.size() <= 128 && id.front() != '.' && std::all_of(id.begin(), id.end(), fits);
-}
-
-/// Throws std::invalid_argument naming the culprit when a variable could not be passed to a program as it stands.
-inline void check_environment(const std::map<std::string, std::string>& environment, const char* who) {
-  for (const auto& [name, value] : environment) {
-    const bool fits = !name.empty() && !is_digit(name.front()) && std::all_of(name.begin(), name.end(), [](char c) {
-      return is_letter(c) || is_digit(c) || c == '_';
-    });
-    if (!fits) throw std::invalid_argument(std::string(who) + ": bad environment variable name \"" + name + "\"");
-    if (value.find('\0') != std::string::npos)
-      throw std::invalid_argument(std::string(who) + ": the value of environment variable " + name + " holds a NUL");
-  }
-}
-
-}  // namespace detail
 }  // namespace sandbox
 CURFEW_END_NAMESPACE
 

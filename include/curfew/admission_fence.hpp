@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// `admission_fence` answers two questions about a piece of work that many threads may be doing: may I still come in,
+/// and is everybody out? Entering is one atomic verdict, closing refuses all who come later, draining waits for those
+/// who came before. `compact_admission_fence` is the same in 16 bytes. Protocols: docs/design/admission_fence.md.
+
+#ifndef CURFEW_ADMISSION_FENCE_HPP
+#define CURFEW_ADMISSION_FENCE_HPP
+
+#include <chrono>
+#include <cstdint>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include <curfew/detail/compact_core.hpp>
+#include <curfew/detail/config.hpp>
+#include <curfew/detail/drain.hpp>
+#include <curfew/detail/striped_core.hpp>
+#include <curfew/detail/sync.hpp>
+
+CURFEW_BEGIN_NAMESPACE
+
+/// Thrown by enter() when the fence is closed. what() carries the fence's name.
+class admission_refused : public std::runtime_error {
+ public:
+  explicit admission_refused(const char* fence)
+      : std::runtime_error(*fence != '\0' ? std::string("admission refused: \"") + fence + "\" is closed"
+                                          : std::string("admission refused: the fence is closed")) {}
+};
+
+/// A gate with a counter. Use it through the aliases at the end of this file.
+///
+///     constinit curfew::admission_fence requests{"requests"};
+///     if (auto pass = requests.try_enter()) serve();          // any thread
+///     if (!requests.drain_for(5s)) log("still inside");       // shutdown: refuse newcomers, wait for the others
+///
+/// *When not to use it.* To make newcomers wait instead of turning them away: use a reader-writer lock. To protect data
+/// between the threads inside: it excludes nobody who was admitted. For a number of tasks known in advance: std::latch.
+///
+/// *Thread safety.* Every member may be called from any thread at any time, also from inside and from hooks, except
+/// the constructor, the destructor and reset_after_fork_in_child(). A thread that waits in drain() while it holds a
+/// pass itself waits for itself. try_enter(), clone(), closing() and a release that is not the last one after a closing
+/// never lock and may be used in signal handlers.
+///
+/// *Memory ordering.* For a thread X that releases a pass and a thread Y that is told "drained" (by drain*, by
+/// wait_drained_*, by a hook, or by is_drained()): whatever X did before the release is visible to Y. Whatever preceded
+/// the construction, reopen() or cancel_close() that opened the fence is visible to every thread it admits, and
+/// whatever preceded close() to every thread it refuses.
+///
+/// *Destruction* is legal as soon as somebody has been told "drained", on the spot and while the call that released the
+/// last pass, or the call that closed it, has not returned yet: neither touches the fence again. It is also legal
+/// whenever nobody is inside. With somebody inside the destructor prints name and count, and terminates. Hooks that are
+/// still registered then never run.
+///
+/// *Exceptions.* enter() throws admission_refused, run() what its function throws; nothing else throws.
+///
+/// *Cost.* admission_fence: about 1.1 KiB; a pass costs two atomic additions on a cache line the thread rarely shares.
+/// compact_admission_fence: 16 bytes; a pass costs two read-modify-writes on one line that all share; waiting for one
+/// that lives in several shared objects which do not share symbols is not supported. No heap, no thread, no
+/// registration of threads. An entry that is refused after close() has returned stores nothing.
+///
+/// *Source.* Striped run-down protection with the closed bit inside each stripe, and the percpu_ref idea of handing the
+/// harvested sum to one shared counter.
+template <class Core>
+class basic_fence {
+ public:
+  using time_point = typename Core::time_point;
+  class pass;
+
+  /// \p name appears in messages; it is not copied and must outlive the fence.
+  constexpr explicit basic_fence(const char* name = "") noexcept : core_(name) {}
+  basic_fence(const basic_fence&) = delete;
+  basic_fence& operator=(const basic_fence&) = delete;
+  ~basic_fence() = default;
+
+  /// An empty pass when closed. Never blocks; a pass already held does not help, see pass::clone().
+  [[nodiscard]] pass try_enter() noexcept { return pass(core_.try_enter() ? this : nullptr); }
+
+  /// Throws admission_refused when closed.
+  [[nodiscard]] pass enter() {
+    if (!core_.try_enter()) refuse();
+    return pass(this);
+  }
+
+  /// Calls \p f inside; false, and no call, when closed. The pass is given back when f returns or throws.
+  template <class F>
+  bool run(F&& f) {
+    const pass inside = try_enter();
+    if (!inside) return false;
+    static_cast<void>(std::forward<F>(f)());
+    return true;
+  }
+
+  /// Refuses every entry that happens after this returned. True for the one call that closed it.
+  bool close() noexcept { return core_.close(); }
+
+  /// Closes each as close() does. The pointers must not be null.
+  static void close_all(std::span<basic_fence* const> fences) noexcept {
+    for (basic_fence* fence : fences) {
+      if (fence == nullptr) detail::fail("close_all: null pointer to a fence");
+    }
+    for (basic_fence* fence : fences) fence->close();
+  }
+
+  /// Closes, then waits until nobody is inside. Returns early only if cancel_close() admits again meanwhile; where that
+  /// can happen use drain_for(), which tells.
+  void drain() noexcept { static_cast<void>(core_.wait(time_point::max(), true)); }
+
+  /// Closes, then waits at most \p span; a span that is not positive closes and looks once. Every one of any number of
+  /// callers learns about the closing it saw, even if the fence has been reopened before it gets to run again.
+  template <class Rep, class Period>
+  drain_result drain_for(std::chrono::duration<Rep, Period> span) noexcept {
+    return core_.wait(detail::deadline_after<typename Core::clock>(span), true);
+  }
+  drain_result drain_until(time_point deadline) noexcept { return core_.wait(deadline, true); }
+
+  /// Waits until the fence is closed and empty, but leaves the closing to somebody else.
+  template <class Rep, class Period>
+  drain_result wait_drained_for(std::chrono::duration<Rep, Period> span) noexcept {
+    return core_.wait(detail::deadline_after<typename Core::clock>(span), false);
+  }
+  drain_result wait_drained_until(time_point deadline) noexcept { return core_.wait(deadline, false); }
+
+  /// From drained to open, which begins a new epoch. False, and no effect, unless is_drained().
+  bool reopen() noexcept { return core_.reopen(); }
+
+  /// From closed to open while somebody is inside; their passes stay counted. Threads that wait for this epoch get
+  /// `reopened`, hooks stay. False, and no effect, when open or when the last one has left.
+  bool cancel_close() noexcept { return core_.cancel_close(); }
+
+  bool is_closed() const noexcept { return core_.is_closed(); }
+
+  /// Closed, nobody inside, and the last leaver is done with the fence.
+  bool is_drained() const noexcept { return core_.is_drained(); }
+
+  /// Passes out. Exact when closed; an estimate while threads enter and leave.
+  std::uint64_t inside() const noexcept { return core_.inside(); }
+
+  const char* name() const noexcept { return core_.name(); }
+
+  /// Registers \p hook for the next time the fence is closed and empty; it may come before close(). When that is so
+  /// already it runs right here and the result is false. Registering one twice terminates.
+  bool on_drained(drain_hook& hook) noexcept { return core_.on_drained(hook); }
+
+  /// True when \p hook was registered here and will now never run. False says that it has run, is running or is about
+  /// to run (or was never registered): it must then not be destroyed before it has itself told that it has run.
+  bool cancel(drain_hook& hook) noexcept { return core_.cancel(hook); }
+
+  /// To be called in a forked child, for each fence, before anything else is done with fences and before the child has
+  /// a second thread: forgets the threads that the child does not have. \p held_by_caller is the number of passes that
+  /// live on in the forking thread. Without it a child may only `_exit` or exec.
+  void reset_after_fork_in_child(std::uint64_t held_by_caller) noexcept {
+    core_.reset_after_fork_in_child(held_by_caller);
+  }
+
+ private:
+  [[noreturn]] CURFEW_COLD void refuse() const { throw admission_refused(name()); }
+
+  Core core_;
+};
+
+/// The right to be inside, given back by the destructor. Movable, from any thread; moved-from is empty. One pass object
+/// must not be used by two threads at once. Must not outlive its fence (which sees to it).
+template <class Core>
+class [[nodiscard]] basic_fence<Core>::pass {
+ public:
+  pass() noexcept = default;
+  pass(pass&& other) noexcept : fence_(std::exchange(other.fence_, nullptr)) {}
+  pass& operator=(pass&& other) noexcept {
+    pass old(std::exchange(fence_, std::exchange(other.fence_, nullptr)));
+    return *this;
+  }
+  ~pass() { release(); }
+
+  /// One more for the same fence. Succeeds also when that is closed: it fans out work that was already admitted. An
+  /// empty pass makes an empty one.
+  pass clone() const noexcept {
+    if (fence_ != nullptr) fence_->core_.clone();
+    return pass(fence_);
+  }
+
+  /// Gives the pass back; nothing for an empty one. The fence may be gone when this returns, and this pass with it.
+  void release() noexcept {
+    if (basic_fence* fence = std::exchange(fence_, nullptr); fence != nullptr) fence->core_.leave();
+  }
+
+  /// Whether the fence is closed, so that idle insiders can leave early. False for an empty pass.
+  bool closing() const noexcept { return fence_ != nullptr && fence_->core_.is_closed(); }
+
+  explicit operator bool() const noexcept { return fence_ != nullptr; }
+
+ private:
+  friend class basic_fence;
+  explicit pass(basic_fence* fence) noexcept : fence_(fence) {}
+
+  basic_fence* fence_ = nullptr;
+};
+
+template <class Sync = std_sync>
+using basic_admission_fence = basic_fence<detail::striped_core<Sync>>;
+
+template <class Sync = std_sync>
+using basic_compact_admission_fence = basic_fence<detail::compact_core<Sync>>;
+
+/// For the fences of a program: few, entered often and from many threads.
+using admission_fence = basic_admission_fence<>;
+
+/// For one fence per object and millions of objects.
+using compact_admission_fence = basic_compact_admission_fence<>;
+
+static_assert(sizeof(compact_admission_fence) == 16 || sizeof(void*) != 8, "curfew: one word and a name");
+static_assert(sizeof(admission_fence) <= 1536 || detail::cache_line != 64, "curfew: at most 1.5 KiB");
+static_assert(sizeof(admission_fence::pass) == sizeof(void*) && sizeof(compact_admission_fence::pass) == sizeof(void*));
+
+CURFEW_END_NAMESPACE
+
+#endif  // CURFEW_ADMISSION_FENCE_HPP

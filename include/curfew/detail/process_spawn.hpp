@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// Starting one program in a child process: owned descriptors, the plan that is complete before the fork, and what the
+/// child does between fork and exec. Everything the child touches is prepared by the parent, because a child of a
+/// threaded program may only make async-signal-safe calls: the heap lock may be held by a thread that does not exist
+/// there. POSIX only.
+
+#ifndef CURFEW_DETAIL_PROCESS_SPAWN_HPP
+#define CURFEW_DETAIL_PROCESS_SPAWN_HPP
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <curfew/detail/config.hpp>
+
+#if CURFEW_POSIX
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/types.h>
+#include <unistd.h>
+#if defined(__linux__)
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#endif
+
+CURFEW_BEGIN_NAMESPACE
+namespace detail {
+
+/// A descriptor that is closed once. Moved-from and default-made ones hold none.
+class owned_fd {
+ public:
+  owned_fd() noexcept = default;
+  explicit owned_fd(int fd) noexcept : fd_(fd) {}
+  owned_fd(owned_fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  owned_fd& operator=(owned_fd&& other) noexcept {
+    if (this != &other) {
+      reset();
+      fd_ = std::exchange(other.fd_, -1);
+    }
+    return *this;
+  }
+  ~owned_fd() { reset(); }
+
+  void reset() noexcept {
+    if (fd_ < 0) return;
+    const int kept = errno;
+    ::close(std::exchange(fd_, -1));
+    errno = kept;
+  }
+  int release() noexcept { return std::exchange(fd_, -1); }
+  int get() const noexcept { return fd_; }
+  explicit operator bool() const noexcept { return fd_ >= 0; }
+
+ private:
+  int fd_ = -1;
+};
+
+/// Takes over \p fd and moves it above the standard three, so that a host that has closed its own standard streams
+/// does not get a pipe in their place. Empty on failure, with errno set.
+inline owned_fd above_standard(int fd) noexcept {
+  owned_fd low(fd);
+  if (fd < 0 || fd > STDERR_FILENO) return low;
+  return owned_fd(::fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
+}
+
+/// A close-on-exec pipe above the standard three. False on failure, with errno set and both ends empty.
+inline bool make_pipe(owned_fd& read_end, owned_fd& write_end) noexcept {
+  int ends[2];
+#if defined(__linux__)
+  if (::pipe2(ends, O_CLOEXEC) != 0) return false;
+#else
+  if (::pipe(ends) != 0) return false;
+  for (const int end : ends) ::fcntl(end, F_SETFD, FD_CLOEXEC);
+#endif
+  read_end = above_standard(ends[0]);
+  write_end = above_standard(ends[1]);
+  if (read_end && write_end) return true;
+  read_end.reset();
+  write_end.reset();
+  return false;
+}
+
+using limit_name = decltype(RLIMIT_CORE);  // an enumeration in one C library, int in another
+
+/// What a child that could not become its program sends through the close-on-exec pipe. Smaller than PIPE_BUF, so it
+/// arrives whole or not at all; an end of file without it means that the exec succeeded.
+struct spawn_report {
+  enum step : int { group, parent, directory, limits, streams, exec };
+  int at;
+  int error;
+
+  const char* what() const noexcept {
+    switch (at) {
+      case group:
+        return "setpgid";
+      case parent:
+        return "prctl";
+      case directory:
+        return "fchdir";
+      case limits:
+        return "setrlimit";
+      case streams:
+        return "dup2";
+      default:
+        return "exec";
+    }
+  }
+};
+
+/// Everything a child needs, in memory that is complete before the fork.
+class spawn_plan {
+ public:
+  /// \p environment is the whole environment of the program. A program name without a slash is looked up in its PATH,
+  /// not in the host's.
+  spawn_plan(const std::vector<std::string>& argv, const std::map<std::string, std::string>& environment)
+      : argv_(argv) {
+    for (const auto& [name, value] : environment) environment_.push_back(name + "=" + value);
+    if (argv.front().find('/') != std::string::npos) {
+      candidates_.push_back(argv.front());
+    } else {
+      const auto path = environment.find("PATH");
+      std::string_view rest = path != environment.end() ? std::string_view(path->second) : std::string_view();
+      for (bool more = true; more;) {
+        const std::size_t colon = rest.find(':');
+        const std::string_view part = rest.substr(0, colon);
+        candidates_.push_back((part.empty() ? std::string(".") : std::string(part)) + "/" + argv.front());
+        more = colon != std::string_view::npos;
+        if (more) rest.remove_prefix(colon + 1);
+      }
+    }
+    for (std::string& text : argv_) argv_view_.push_back(text.data());
+    for (std::string& text : environment_) environment_view_.push_back(text.data());
+    argv_view_.push_back(nullptr);
+    environment_view_.push_back(nullptr);
+    struct rlimit open_files {};
+    if (::getrlimit(RLIMIT_NOFILE, &open_files) == 0)
+      highest_fd_ = static_cast<int>(std::min<rlim_t>(open_files.rlim_cur, 1 << 20));
+  }
+
+  spawn_plan(const spawn_plan&) = delete;
+  spawn_plan& operator=(const spawn_plan&) = delete;
+
+  /// Soft and hard limit become \p value, or the host's hard limit where that is lower: nobody can raise that.
+  void limit(limit_name name, std::uint64_t value) {
+    struct rlimit now {};
+    if (::getrlimit(name, &now) != 0) now.rlim_max = RLIM_INFINITY;
+    const rlim_t wanted = std::min(static_cast<rlim_t>(value), now.rlim_max);
+    limits_.push_back({name, {wanted, wanted}});
+  }
+
+  int directory = -1;  ///< becomes the working directory
+  pid_t group = 0;     ///< the process group to join; 0: lead a new one
+  int input = -1;      ///< become the standard streams; these three lie above them
+  int output = -1;
+  int report = -1;  ///< close-on-exec write end
+  pid_t host = 0;   ///< the process that forks
+
+  /// The child's side. Async-signal-safe calls only. All signals are blocked when it begins.
+  [[noreturn]] void become() const noexcept {
+    if (::setpgid(0, group) != 0) give_up(spawn_report::group);
+#if defined(__linux__)
+    // The parent may have died before the request was in place; then nobody would ever send the signal.
+    if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) give_up(spawn_report::parent);
+    if (::getppid() != host) ::_exit(127);
+#endif
+    struct sigaction fallback {};
+    fallback.sa_handler = SIG_DFL;
+    for (int signo = 1; signo < NSIG; ++signo) ::sigaction(signo, &fallback, nullptr);  // KILL and STOP refuse: fine
+
+    if (::fchdir(directory) != 0) give_up(spawn_report::directory);
+    if (::dup2(input, STDIN_FILENO) < 0 || ::dup2(output, STDOUT_FILENO) < 0 || ::dup2(output, STDERR_FILENO) < 0)
+      give_up(spawn_report::streams);
+    close_between(STDERR_FILENO + 1, report - 1);
+    close_between(report + 1, highest_fd_);
+    for (const limit_entry& entry : limits_)
+      if (::setrlimit(entry.name, &entry.value) != 0) give_up(spawn_report::limits);
+
+    sigset_t none;
+    ::sigemptyset(&none);
+    ::sigprocmask(SIG_SETMASK, &none, nullptr);
+    int error = ENOENT;
+    for (const std::string& program : candidates_) {
+      ::execve(program.c_str(), argv_view_.data(), environment_view_.data());
+      // A directory of PATH without the program says nothing; a program that may not be run is worth reporting.
+      if (errno != ENOENT && errno != ENOTDIR) error = errno;
+      if (error != ENOENT && error != EACCES) break;
+    }
+    errno = error;
+    give_up(spawn_report::exec);
+  }
+
+ private:
+  struct limit_entry {
+    limit_name name;
+    struct rlimit value;
+  };
+
+  [[noreturn]] void give_up(spawn_report::step at) const noexcept {
+    const spawn_report text{at, errno};
+    // Nobody is left to tell when this fails; the parent then sees the exit status alone.
+    [[maybe_unused]] const ssize_t sent = ::write(report, &text, sizeof text);
+    ::_exit(127);
+  }
+
+  static void close_between(int first, int last) noexcept {
+    if (first > last) return;
+#if defined(__linux__) && defined(SYS_close_range)
+    if (::syscall(SYS_close_range, static_cast<unsigned>(first), static_cast<unsigned>(last), 0U) == 0) return;
+#endif
+    for (int fd = first; fd <= last; ++fd) ::close(fd);
+  }
+
+  std::vector<std::string> argv_, environment_, candidates_;
+  std::vector<char*> argv_view_, environment_view_;
+  std::vector<limit_entry> limits_;
+  int highest_fd_ = 1 << 16;
+};
+
+}  // namespace detail
+CURFEW_END_NAMESPACE
+#endif  // CURFEW_POSIX
+
+#endif  // CURFEW_DETAIL_PROCESS_SPAWN_HPP

@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// What the singletons of a process share: one short lock for everything that is not the hit path, the per-thread record
+/// of what is being created, the waits for another thread's creation, and the fork handlers. Nothing here depends on the
+/// type of an instance. The argument is in docs/design/guarded_singleton.md.
+
+#ifndef CURFEW_DETAIL_SINGLETON_DOMAIN_HPP
+#define CURFEW_DETAIL_SINGLETON_DOMAIN_HPP
+
+#include <mutex>
+#include <string>
+
+#include <curfew/detail/config.hpp>
+#include <curfew/detail/lot.hpp>
+#include <curfew/detail/sync.hpp>
+
+#if CURFEW_POSIX
+#include <pthread.h>
+#include <unistd.h>
+#endif
+
+CURFEW_BEGIN_NAMESPACE
+namespace detail {
+
+template <class Sync>
+class singleton_domain;
+template <class Sync>
+struct singleton_node;
+template <class Sync>
+struct creation_frame;
+
+/// One per thread, zero at birth. Fields are written by their own thread; `waiting_for` only under the domain lock,
+/// under which other threads read it while they look for a cycle.
+template <class Sync>
+struct creation_thread {
+  creation_frame<Sync>* innermost;    // what this thread is creating, innermost first
+  singleton_node<Sync>* waiting_for;  // whose flight it sleeps for
+  bool forking;                       // it is between the prepare handler and the one after, and has the lock
+};
+
+/// One creation in progress, in the stack frame of the thread that does it.
+template <class Sync>
+struct creation_frame {
+  singleton_node<Sync>* of = nullptr;
+  creation_thread<Sync>* thread = nullptr;
+  creation_frame* outer = nullptr;
+};
+
+template <class Sync>
+struct singleton_waiter {
+  typename Sync::condition_variable wake;
+  bool woken = false;
+  singleton_waiter* next = nullptr;
+};
+
+/// The part of a singleton's state that the domain works on. Guarded by the domain lock, except for what never changes.
+template <class Sync>
+struct singleton_node {
+  singleton_node(singleton_domain<Sync>& domain, const char* label, void (*recover)(singleton_node&) noexcept) noexcept
+      : home(&domain), name(label), after_fork(recover) {}
+  singleton_node(const singleton_node&) = delete;
+  singleton_node& operator=(const singleton_node&) = delete;
+
+  singleton_domain<Sync>* const home;  // through the object: two shared objects may each have a domain of their own
+  const char* const name;
+  void (*const after_fork)(singleton_node&) noexcept;
+  creation_frame<Sync>* flight = nullptr;       // the one creation that others wait for
+  singleton_waiter<Sync>* waiters = nullptr;    // threads to wake at the next change
+  singleton_node* next = nullptr;
+  singleton_node* prev = nullptr;
+};
+
+/// The names along a cycle of creations, gathered under the lock and put into words after it.
+class creation_chain {
+ public:
+  void add(const char* name) noexcept {
+    if (size_ < capacity) names_[size_] = name;
+    ++size_;
+  }
+  void reverse_from(unsigned first) noexcept {
+    for (unsigned low = first, high = (size_ < capacity ? size_ : capacity); low + 1 < high; ++low) {
+      --high;
+      const char* const kept = names_[low];
+      names_[low] = names_[high];
+      names_[high] = kept;
+    }
+  }
+  bool empty() const noexcept { return size_ == 0; }
+
+  /// `a -> b -> a`
+  std::string to_string() const {
+    std::string text;
+    const unsigned shown = size_ < capacity ? size_ : capacity;
+    for (unsigned i = 0; i < shown; ++i) text.append(label(names_[i])).append(" -> ");
+    if (size_ > shown) text.append("... -> ");
+    return size_ != 0 ? text.append(label(names_[0])) : text;
+  }
+
+ private:
+  static const char* label(const char* name) noexcept { return *name != '\0' ? name : "(unnamed)"; }
+  static constexpr unsigned capacity = 16;
+  const char* names_[capacity] = {};
+  unsigned size_ = 0;
+};
+
+// Lock order: the domain lock, then a bucket of the lot (a fence is reopened under it). Neither is ever held across
+// user code, an allocation, or a wait; no thread holds two domain locks.
+template <class Sync>
+class singleton_domain {
+  struct thread_tag;
+
+ public:
+  using thread = creation_thread<Sync>;
+  using frame = creation_frame<Sync>;
+  using node = singleton_node<Sync>;
+  using waiter = singleton_waiter<Sync>;
+  using time_point = typename Sync::clock::time_point;
+
+  constexpr singleton_domain() noexcept = default;
+  singleton_domain(const singleton_domain&) = delete;
+  singleton_domain& operator=(const singleton_domain&) = delete;
+
+  static thread& self() noexcept { return Sync::template local<thread_tag, thread>(); }
+
+  /// A critical section. Between the fork handlers the forking thread has the lock already: handlers of others that
+  /// run in between may use singletons, too.
+  class section {
+   public:
+    explicit section(singleton_domain& domain) noexcept : lock_(domain.mutex_, std::defer_lock) {
+      if (self().forking) {
+        domain.recover_if_child();
+      } else {
+        lock_.lock();
+      }
+    }
+    section(const section&) = delete;
+    section& operator=(const section&) = delete;
+
+    /// Sleeps until somebody changes \p what; false when \p deadline comes first.
+    bool wait(node& what, time_point deadline) noexcept {
+      waiter mine;
+      mine.next = what.waiters;
+      what.waiters = &mine;
+      while (!mine.woken) {
+        if (deadline == time_point::max()) {
+          mine.wake.wait(lock_);
+        } else if (deadline == time_point::min() || Sync::clock::now() >= deadline || !lock_.owns_lock()) {
+          for (waiter** link = &what.waiters; *link != nullptr; link = &(*link)->next) {
+            if (*link != &mine) continue;
+            *link = mine.next;
+            break;
+          }
+          return false;
+        } else {
+          mine.wake.wait_until(lock_, deadline);
+        }
+      }
+      return true;
+    }
+
+   private:
+    std::unique_lock<typename Sync::mutex> lock_;
+  };
+
+  /// Makes \p what known to the fork handlers, which are registered at the first call.
+  void enlist(node& what) noexcept {
+    install_fork_handlers();
+    const section locked(*this);
+    what.next = first_;
+    if (first_ != nullptr) first_->prev = &what;
+    first_ = &what;
+  }
+  void delist(node& what) noexcept {
+    const section locked(*this);
+    (what.prev != nullptr ? what.prev->next : first_) = what.next;
+    if (what.next != nullptr) what.next->prev = what.prev;
+  }
+
+  // The rest is called with the lock held.
+
+  /// Lets every waiter of \p what look again. Notified under the lock: a waiter's condition variable dies with its frame.
+  static void wake_locked(node& what) noexcept {
+    for (waiter* each = what.waiters; each != nullptr;) {
+      waiter* const next = each->next;
+      each->woken = true;
+      each->wake.notify_one();
+      each = next;
+    }
+    what.waiters = nullptr;
+  }
+
+  /// The chain from \p what back to itself, when this thread is creating it already; otherwise empty.
+  static creation_chain recursion_locked(const thread& me, const node& what) noexcept {
+    creation_chain chain;
+    for (const frame* each = me.innermost; each != nullptr; each = each->outer) {
+      chain.add(each->of->name);
+      if (each->of != &what) continue;
+      chain.reverse_from(0);
+      return chain;
+    }
+    return {};
+  }
+
+  /// The cycle that would close if this thread waited for the flight of \p what: each flight's thread waits for the next
+  /// flight, the last of which is this thread's own. Empty when there is none. A thread that cannot wait at all, because
+  /// it holds everything up between the fork handlers, gets the short cycle.
+  static creation_chain cycle_locked(const thread& me, const node& what) noexcept {
+    creation_chain chain;
+    for (const node* each = &what; each != nullptr && each->flight != nullptr;) {
+      chain.add(each->name);
+      if (each->flight->thread == &me || me.forking) return chain;
+      each = each->flight->thread->waiting_for;
+    }
+    return {};
+  }
+
+ private:
+  void recover_if_child() noexcept {
+#if CURFEW_POSIX
+    if (forked_from_ != ::getpid()) recover();
+#endif
+  }
+
+  void recover() noexcept {
+#if CURFEW_POSIX
+    forked_from_ = ::getpid();
+#endif
+    process_lot<Sync>.recreate();
+    for (node* each = first_; each != nullptr; each = each->next) {
+      // The threads are gone, and their stacks may be given to new ones.
+      each->waiters = nullptr;
+      if (each->flight != nullptr && each->flight->thread != &self()) each->flight = nullptr;
+      each->after_fork(*each);
+    }
+  }
+
+  static void install_fork_handlers() noexcept;
+
+  typename Sync::mutex mutex_;
+  node* first_ = nullptr;
+  // order(none, relaxed) throughout: only elects the one thread that registers the handlers
+  typename Sync::template atomic<bool> handlers_installed_{false};
+#if CURFEW_POSIX
+  pid_t forked_from_ = 0;
+#endif
+};
+
+template <class Sync>
+CURFEW_VISIBLE inline constinit singleton_domain<Sync> process_singletons{};
+
+// The lock is taken over a fork, so that the child finds no transition half done and no lock held by nobody.
+template <class Sync>
+void singleton_domain<Sync>::install_fork_handlers() noexcept {
+#if CURFEW_POSIX
+  // order(none, relaxed): elects one caller, guards nothing
+  if (process_singletons<Sync>.handlers_installed_.exchange(true, std::memory_order_relaxed)) return;
+  const int error = ::pthread_atfork(
+      [] {
+        process_singletons<Sync>.mutex_.lock();
+        process_singletons<Sync>.forked_from_ = ::getpid();
+        self().forking = true;
+      },
+      [] {
+        self().forking = false;
+        process_singletons<Sync>.mutex_.unlock();
+      },
+      [] {
+        process_singletons<Sync>.recover_if_child();
+        self().forking = false;
+        process_singletons<Sync>.mutex_.unlock();
+      });
+  // Out of memory: forking works as in any program with a lock, and the next singleton tries again.
+  // order(none, relaxed): as above
+  if (error != 0) process_singletons<Sync>.handlers_installed_.store(false, std::memory_order_relaxed);
+#endif
+}
+
+}  // namespace detail
+CURFEW_END_NAMESPACE
+
+#endif  // CURFEW_DETAIL_SINGLETON_DOMAIN_HPP
