@@ -13,6 +13,7 @@ set(parts
     "detail/(singleton_.+|creation_.+)=guarded_singleton=2"
     "detail/signal_.+=signals=2"
     "detail/lifespan_.+=ordered_lifespan=2"
+    "detail/process_identity=detail=1"
     "detail/(directory_tree|process_.+)=sandbox/process_backend=4"
     "detail/.+=detail=1"
     "admission_fence=admission_fence=2"
@@ -27,23 +28,29 @@ set(parts
     "testing/.+=testing=5"
     "curfew=umbrella=6")
 
-# Inside layers 2 and 4 only these edges exist. Layer 3 may use layer 2, layer 4 may use layers 2 and 3.
+# Inside layers 2 and 4 only these edges exist. Layer 3 may use layer 2, layer 4 may use layers 2 and 3. What a part keeps
+# in detail/ is for itself and for those of its own layer that have an edge to it.
 set(edges
     guarded_singleton->admission_fence
     guarded_singleton->teardown
     ordered_lifespan->signals
     ordered_lifespan->admission_fence
+    sandbox/lease->sandbox/backend
     sandbox/lease_store->sandbox/backend
+    sandbox/sandbox_table->sandbox/backend
+    sandbox/sandbox_table->sandbox/lease
     sandbox/sandbox_pool->sandbox/backend
+    sandbox/sandbox_pool->sandbox/lease
     sandbox/sandbox_pool->sandbox/lease_store
+    sandbox/sandbox_pool->sandbox/sandbox_table
     sandbox/aio->sandbox/backend
     sandbox/aio->sandbox/lease_store
     sandbox/aio->sandbox/sandbox_pool
     sandbox/process_backend->sandbox/backend)
 
-# Headers that need the operating system. Their includes of it stand inside `#if CURFEW_POSIX`.
+# Headers that need the operating system. Their includes of it stand inside a conditional on the platform.
 set(system_headers
-    "^(detail/(signal_.+|lifespan_.+|process_.+|directory_tree)|signals|ordered_lifespan|sandbox/[a-z0-9_]*(process|docker|transport)[a-z0-9_]*|periodic_worker)$")
+    "^(detail/(signal_.+|lifespan_.+|process_.+|directory_tree|singleton_domain)|signals|ordered_lifespan|sandbox/[a-z0-9_]*(process|docker|transport)[a-z0-9_]*)$")
 
 set(banned_includes iostream future regex)
 
@@ -110,8 +117,7 @@ function(check_edge where from from_layer to)
   elseif(to_layer EQUAL from_layer AND "${from}->${to_part}" IN_LIST edges)
     set(allowed TRUE)
   endif()
-  # A file in detail/ that belongs to one part is that part's own, whoever may use the part.
-  if(allowed AND to MATCHES "^detail/" AND to_layer GREATER 1 AND NOT from STREQUAL to_part)
+  if(allowed AND to MATCHES "^detail/" AND to_layer GREATER 1 AND NOT to_layer EQUAL from_layer)
     set(allowed FALSE)
   endif()
   if(NOT allowed)
@@ -163,7 +169,7 @@ function(check_header header)
   set(number 0)
   set(code_lines 0)
   set(depth 0) # of conditional blocks, the include guard among them
-  set(posix 0) # the depth at which `#if CURFEW_POSIX` stands, 0 outside
+  set(platform 0) # the depth at which a conditional on the platform stands, 0 outside
   foreach(raw IN LISTS lines)
     math(EXPR number "${number} + 1")
     set(where ${path}:${number})
@@ -175,13 +181,13 @@ function(check_header header)
 
     if(line MATCHES "^# *if")
       math(EXPR depth "${depth} + 1")
-      if(line MATCHES "^# *if (defined\\()?CURFEW_POSIX" AND posix EQUAL 0)
-        set(posix ${depth})
+      if(line MATCHES "^# *if (CURFEW_POSIX|defined\\(__(linux|APPLE)__\\))" AND platform EQUAL 0)
+        set(platform ${depth})
       endif()
       continue()
     elseif(line MATCHES "^# *endif")
-      if(depth EQUAL posix)
-        set(posix 0)
+      if(depth EQUAL platform)
+        set(platform 0)
       endif()
       math(EXPR depth "${depth} - 1")
       continue()
@@ -200,8 +206,8 @@ function(check_header header)
         set(system ${CMAKE_MATCH_1})
         if(NOT name MATCHES "${system_headers}")
           curfew_complain(${where} "operating system header <${system}>")
-        elseif(posix EQUAL 0)
-          curfew_complain(${where} "<${system}> outside '#if CURFEW_POSIX'")
+        elseif(platform EQUAL 0)
+          curfew_complain(${where} "<${system}> outside a conditional on the platform")
         endif()
       elseif(line MATCHES "<([a-z_0-9]+)>" AND CMAKE_MATCH_1 IN_LIST banned_includes)
         curfew_complain(${where} "banned include <${CMAKE_MATCH_1}>")

@@ -30,7 +30,7 @@ target_link_libraries(curfew_dev INTERFACE curfew::curfew curfew_mode curfew_war
 macro(curfew_need package debian purpose)
   find_package(${package} QUIET)
   if(NOT ${package}_FOUND)
-    message(FATAL_ERROR "${purpose} need ${package}. On Debian or Ubuntu: apt-get install ${debian}")
+    message(FATAL_ERROR " ${purpose} need ${package}. On Debian or Ubuntu: apt-get install ${debian}")
   endif()
 endmacro()
 

@@ -26,21 +26,11 @@
 #include <utility>
 
 #include <curfew/detail/config.hpp>
+#include <curfew/detail/lot.hpp>
 #include <curfew/detail/sync.hpp>
+#include <curfew/detail/teardown_reason.hpp>
 
 CURFEW_BEGIN_NAMESPACE
-
-/// Why an instance is being torn down. Passed to every teardown callback of the kit.
-enum class teardown_reason : unsigned char {
-  reset,           ///< asked for by `reset` or `tear_down`
-  shutdown,        ///< asked for by `shutdown`
-  sealed,          ///< by `seal`: nothing may take the place any more
-  replaced,        ///< another instance took its place
-  lost_race,       ///< was made at the same time as the instance that won, and never used
-  stale,           ///< was made before the reset that it arrived after, and never used
-  start_failed,    ///< its start hook threw
-  override_ended,  ///< belonged to an override, or was suspended by one, that has ended
-};
 
 /// Takes the value out of \p slot under \p mutex, leaving `T{}`, and calls `callback(std::move(value))` with the mutex
 /// released. Returns false, and calls nothing, when the slot was empty.
@@ -220,24 +210,14 @@ class basic_once_teardown {
   /// next `run` tries again.
   template <class F>
   teardown_status run(F&& f) {
-    return run_until(nullptr, std::forward<F>(f));
+    return run_until(clock_time::max(), std::forward<F>(f));
   }
 
   /// `run` that waits for another runner for at most \p limit (not at all when it is zero or less). A call that becomes
   /// the runner itself is not bounded: cutting a teardown short would leave it half done.
   template <class R, class P, class F>
   teardown_status run_for(std::chrono::duration<R, P> limit, F&& f) {
-    const auto now = Sync::clock::now();
-    auto deadline = clock_time::max();
-    // Compared in floating point: adding a huge limit to the clock would overflow.
-    const double asked = std::chrono::duration<double>(limit).count();
-    const double room = std::chrono::duration<double>(deadline - now).count();
-    if (!(asked > 0)) {
-      deadline = now;
-    } else if (asked < room * 0.5) {
-      deadline = now + std::chrono::ceil<typename clock_time::duration>(limit);
-    }
-    return run_until(&deadline, std::forward<F>(f));
+    return run_until(detail::deadline_after<typename Sync::clock>(limit), std::forward<F>(f));
   }
 
   /// The function is running or has ended well.
@@ -270,7 +250,7 @@ class basic_once_teardown {
   };
 
   template <class F>
-  teardown_status run_until(const clock_time* deadline, F&& f) {
+  teardown_status run_until(clock_time deadline, F&& f) {
     {
       std::unique_lock<mutex> lock(mutex_);
       if (state_ == state::done) return teardown_status::joined;
@@ -289,14 +269,17 @@ class basic_once_teardown {
   }
 
   // A joiner belongs to the attempt it met: a retry that succeeds later does not turn its `failed` into `joined`.
-  teardown_status join(std::unique_lock<mutex>& lock, const clock_time* deadline) {
+  teardown_status join(std::unique_lock<mutex>& lock, clock_time deadline) {
     const std::uint64_t met = ended_;
     Sync::here("once.join.waiting");
-    const auto over = [&] { return ended_ != met; };
-    if (deadline == nullptr) {
-      changed_.wait(lock, over);
-    } else if (!changed_.wait_until(lock, *deadline, over)) {
-      return teardown_status::timed_out;
+    while (ended_ == met) {
+      if (deadline == clock_time::max()) {
+        changed_.wait(lock);
+      } else if (deadline == clock_time::min() || Sync::clock::now() >= deadline) {
+        return teardown_status::timed_out;
+      } else {
+        changed_.wait_until(lock, deadline);
+      }
     }
     return state_ == state::done && ended_ == met + 1 ? teardown_status::joined : teardown_status::failed;
   }

@@ -153,8 +153,7 @@ class compact_core {
   static constexpr std::uint64_t count_in(std::uint64_t word) noexcept { return word / one; }
 
   std::uint64_t look() const noexcept {
-    // order(compact.word, acquire): what leavers, closer and signaller did; pairs with leave(), close(),
-    // settle_locked()
+    // order(compact.word, acquire): what leavers, closer, signaller did; pairs with leave(), close(), settle_locked()
     return word_.load(std::memory_order_acquire);
   }
 

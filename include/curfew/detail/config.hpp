@@ -11,6 +11,8 @@
 #include <cstdio>
 #include <exception>
 
+#include <curfew/version.hpp>
+
 #if defined(__cplusplus) && __cplusplus < 202002L && (!defined(_MSVC_LANG) || _MSVC_LANG < 202002L)
 #error "curfew needs C++20: compile with -std=c++20 or later"
 #endif

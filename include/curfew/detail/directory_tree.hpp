@@ -128,8 +128,11 @@ inline owned_fd claim_directory(int parent, const char* name) noexcept {
     if (!made && errno != EEXIST) return {};
     owned_fd claim = open_directory(parent, name, false);
     if (!claim) {
-      if (errno == ENOENT) continue;  // cleared away by somebody between the two calls
-      if (made || !remove_tree(parent, name)) return {};
+      const int error = errno;
+      if (error == ENOENT) continue;  // cleared away by somebody between the two calls
+      if (made) ::unlinkat(parent, name, AT_REMOVEDIR);
+      errno = error;
+      if (made || error == EMFILE || error == ENFILE || !remove_tree(parent, name)) return {};
       continue;  // a link, a file or an unreadable directory was in the way
     }
     if (::flock(claim.get(), LOCK_EX | LOCK_NB) != 0) return {};

@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -88,6 +89,22 @@ inline bool make_pipe(owned_fd& read_end, owned_fd& write_end) noexcept {
   read_end.reset();
   write_end.reset();
   return false;
+}
+
+/// Text from outside, fit for an error message.
+inline std::string printable(std::string text) {
+  if (text.size() > 128) text.resize(128);
+  std::replace_if(
+      text.begin(), text.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
+  return text;
+}
+
+/// Throws std::invalid_argument when \p argv could not be passed to a program as it stands.
+inline void check_command(const std::vector<std::string>& argv, const char* who) {
+  if (argv.empty() || argv.front().empty()) throw std::invalid_argument(std::string(who) + ": empty command");
+  for (const std::string& word : argv)
+    if (word.find('\0') != std::string::npos)
+      throw std::invalid_argument(std::string(who) + ": NUL in an argument of " + printable(argv.front()));
 }
 
 using limit_name = decltype(RLIMIT_CORE);  // an enumeration in one C library, int in another

@@ -264,9 +264,12 @@ inline void restore_dispositions() noexcept {
 }
 
 /// Becomes the owner of \p wanted: announces it, then installs \p handler, which from the first one on rings \p bell.
-/// An ignored SIGINT or SIGHUP was ignored on purpose by whoever started this process, and stays so. On `refused`,
-/// errno and \p culprit name the reason; on anything but `taken` nothing has changed.
-inline acquisition acquire_signals(std::uint64_t wanted, signal_handler handler, int bell, int& culprit) noexcept {
+/// An ignored SIGINT or SIGHUP was ignored on purpose by whoever started this process, and stays so. \p prepare runs
+/// once nobody else can own and before the first handler is there. On `refused`, errno and \p culprit name the reason;
+/// on anything but `taken` nothing has changed.
+template <class Prepare>
+acquisition acquire_signals(std::uint64_t wanted, signal_handler handler, int bell, int& culprit,
+                            Prepare prepare) noexcept {
   auto& table = process_signals;
   const disposition_lock lock;
   const int self = ::getpid();
@@ -277,6 +280,7 @@ inline acquisition acquire_signals(std::uint64_t wanted, signal_handler handler,
                 static_cast<unsigned long long>(reinterpret_cast<std::uintptr_t>(handler)));
   if (::setenv(owner_marker, marker, 1) != 0) return acquisition::refused;
   mark_process();
+  prepare();
   table.handler = handler;
   table.taken = 0;
   table.bell.store(bell, std::memory_order_seq_cst);
@@ -358,6 +362,12 @@ inline void block_signals(std::uint64_t bits) noexcept {
 using signal_handler = void (*)(int);
 enum class acquisition : unsigned char { taken, conflict, refused };
 
+template <class Prepare>
+acquisition acquire_signals(std::uint64_t, signal_handler, int, int&, Prepare prepare) noexcept {
+  prepare();
+  return acquisition::taken;
+}
+inline void release_signals() noexcept {}
 inline bool is_shutdown_owned(int) noexcept { return false; }
 inline bool is_displaced(int) noexcept { return false; }
 inline std::uint64_t unblock_signals(std::uint64_t) noexcept { return 0; }

@@ -57,10 +57,10 @@ struct singleton_block {
   std::unique_ptr<T> instance;
   core& owner;
   // Guarded by the domain lock.
-  singleton_block* next = nullptr;  // on the free list or the detached list
-  singleton_block* prev = nullptr;  // on the detached list
+  singleton_block* next = nullptr;     // on the free list or the detached list
+  singleton_block* prev = nullptr;     // on the detached list
   singleton_block* sibling = nullptr;  // all blocks of the core
-  std::uint64_t ticket = 0;  // order of detaching
+  std::uint64_t ticket = 0;            // order of detaching
 
   FenceCore fence;
   drain_hook drained;
@@ -88,8 +88,8 @@ class singleton_core : public singleton_node<Sync> {
   using override_record = singleton_override<block>;
   using time_point = typename Sync::clock::time_point;
 
-  singleton_core(const char* name, block_word& current)
-      : singleton_node<Sync>(process_singletons<Sync>, name, &after_fork), current_(&current) {
+  singleton_core(const char* label, block_word& current)
+      : singleton_node<Sync>(process_singletons<Sync>, label, &after_fork), current_(&current) {
     this->home->enlist(*this);
   }
 
@@ -108,15 +108,35 @@ class singleton_core : public singleton_node<Sync> {
     return sealed_.load(std::memory_order_acquire);
   }
 
+  /// A block that only its holder knows: on its way from the free list to being installed, or back. Throws
+  /// std::bad_alloc.
+  class spare {
+   public:
+    explicit spare(singleton_core& owner) : owner_(owner), block_(owner.take_spare()) {}
+    spare(const spare&) = delete;
+    spare& operator=(const spare&) = delete;
+    ~spare() {
+      if (block_ == nullptr) return;
+      block_->instance.reset();
+      owner_.give_spare(block_);
+    }
+    block& operator*() const noexcept { return *block_; }
+    block* operator->() const noexcept { return block_; }
+    block& installed() noexcept { return *std::exchange(block_, nullptr); }
+
+   private:
+    singleton_core& owner_;
+    block* block_;
+  };
+
   // ---- blocks, without the lock ----
 
-  /// An empty block that only the caller knows. Throws std::bad_alloc.
   block* take_spare() {
     {
       const section locked(*this->home);
-      if (block* const spare = free_; spare != nullptr) {
-        free_ = spare->next;
-        return spare;
+      if (block* const found = free_; found != nullptr) {
+        free_ = found->next;
+        return found;
       }
     }
     auto fresh = std::make_unique<block>(*this);
@@ -125,14 +145,14 @@ class singleton_core : public singleton_node<Sync> {
     return blocks_ = fresh.release();
   }
 
-  void give_spare(block* spare) noexcept {
+  void give_spare(block* unused) noexcept {
     const section locked(*this->home);
-    spare->next = free_;
-    free_ = spare;
+    unused->next = free_;
+    free_ = unused;
   }
 
-  /// Second half of a detach, with the lock released and the pass of detach() still held: refuses stale getters from now
-  /// on, and arranges for the end.
+  /// Second half of a detach, with the lock released and the pass of detach() still held: refuses stale getters from
+  /// now on, and arranges for the end.
   void close(block& taken) noexcept {
     Sync::here("singleton.detach.unlinked");
     taken.fence.close();
@@ -195,33 +215,26 @@ class singleton_core : public singleton_node<Sync> {
   }
   bool outdated_by_seal(std::uint64_t birth) const noexcept { return sealed_since_ > birth; }
 
-  /// Opens the block's fence and makes it current. The instance is complete and started.
-  void install(block& next) noexcept {
-    if (next.fence.is_closed()) next.fence.reopen();
-    Sync::here("singleton.install.opened");
-    // order(singleton.current, release): the instance, made and started; pairs with hit()
-    current_->store(&next, std::memory_order_release);
-    ++stats.installed;
-    domain::wake_locked(*this);
+  /// Opens the block's fence and makes it current. The instance is complete and started. Returns the block that was
+  /// current until now, detached, with a pass for the caller: it needs close() afterwards. Null when there was none.
+  block* install(block& next) noexcept {
+    open(next);
+    return replace_current(&next);
   }
 
-  /// Takes the current block away, with a pass for the caller. Null when there is none. Needs close() afterwards.
-  block* detach() noexcept {
-    block* const taken = enter_current();
-    if (taken == nullptr) return nullptr;
-    // order(singleton.current, release): what the caller did before, to whoever finds nothing; pairs with hit()
-    current_->store(nullptr, std::memory_order_release);
-    link_detached(*taken);
-    return taken;
-  }
+  /// Takes the current block away; the rest as for install().
+  block* detach() noexcept { return replace_current(nullptr); }
 
-  /// Puts \p record on the stack of overrides and takes the current block out of sight without closing it.
-  void suspend(override_record& record) noexcept {
+  /// Puts \p record on the stack of overrides and makes \p next current; the block that was is out of sight, but open.
+  void suspend(override_record& record, block& next) noexcept {
     record.outer = top_;
     record.suspended = current();
     record.interventions = interventions;
     top_ = &record;
     if (record.suspended != nullptr) ++suspended_;
+    open(next);
+    show(&next);
+    domain::wake_locked(*this);
   }
 
   /// Ends the innermost override. Returns its block, detached, when nobody intervened; else the suspended one, which
@@ -232,10 +245,7 @@ class singleton_core : public singleton_node<Sync> {
     block* const back = record.suspended;
     if (back != nullptr) --suspended_;
     if (record.interventions == interventions) {
-      block* const taken = detach();
-      // order(singleton.current, release): the suspended instance again; pairs with hit()
-      current_->store(back, std::memory_order_release);
-      return taken;
+      return replace_current(back);
     }
     if (back != nullptr) {
       if (!back->fence.try_enter()) fail("closed fence on the suspended instance of", this->name);
@@ -263,6 +273,26 @@ class singleton_core : public singleton_node<Sync> {
   std::uint64_t interventions = 0;  // calls that keep an override's end from putting anything back
 
  private:
+  block* replace_current(block* next) noexcept {
+    block* const taken = enter_current();
+    show(next);
+    if (taken != nullptr) link_detached(*taken);
+    domain::wake_locked(*this);
+    return taken;
+  }
+
+  void open(block& next) noexcept {
+    if (next.fence.is_closed()) next.fence.reopen();
+    Sync::here("singleton.install.opened");
+    ++stats.installed;
+  }
+
+  void show(block* next) noexcept {
+    // order(singleton.current, release): the instance, made and started, or what the call that took one away had done
+    // before; pairs with hit()
+    current_->store(next, std::memory_order_release);
+  }
+
   void link_detached(block& taken) noexcept {
     taken.ticket = ++last_ticket_;
     taken.next = nullptr;

@@ -2,15 +2,18 @@
 // Copyright (c) 2026 the curfew authors
 
 /// \file
-/// What the singletons of a process share: one short lock for everything that is not the hit path, the per-thread record
-/// of what is being created, the waits for another thread's creation, and the fork handlers. Nothing here depends on the
-/// type of an instance. The argument is in docs/design/guarded_singleton.md.
+/// What the singletons of a process share: one short lock for everything that is not the hit path, the per-thread
+/// record of what is being created, the waits for another thread's creation, and the fork handlers. Nothing here
+/// depends on the type of an instance. The argument is in docs/design/guarded_singleton.md.
 
 #ifndef CURFEW_DETAIL_SINGLETON_DOMAIN_HPP
 #define CURFEW_DETAIL_SINGLETON_DOMAIN_HPP
 
+#include <algorithm>
+#include <chrono>
 #include <mutex>
 #include <string>
+#include <utility>
 
 #include <curfew/detail/config.hpp>
 #include <curfew/detail/lot.hpp>
@@ -66,42 +69,37 @@ struct singleton_node {
   singleton_domain<Sync>* const home;  // through the object: two shared objects may each have a domain of their own
   const char* const name;
   void (*const after_fork)(singleton_node&) noexcept;
-  creation_frame<Sync>* flight = nullptr;       // the one creation that others wait for
-  singleton_waiter<Sync>* waiters = nullptr;    // threads to wake at the next change
-  singleton_node* next = nullptr;
-  singleton_node* prev = nullptr;
+  creation_frame<Sync>* flight = nullptr;     // the one creation that others wait for
+  singleton_waiter<Sync>* waiters = nullptr;  // threads to wake at the next change
+  singleton_node* next_node = nullptr;
+  singleton_node* prev_node = nullptr;
 };
 
 /// The names along a cycle of creations, gathered under the lock and put into words after it.
 class creation_chain {
  public:
   void add(const char* name) noexcept {
-    if (size_ < capacity) names_[size_] = name;
+    names_[size_ < capacity ? size_ : capacity - 1] = name;  // the last one is where the cycle closes
     ++size_;
   }
-  void reverse_from(unsigned first) noexcept {
-    for (unsigned low = first, high = (size_ < capacity ? size_ : capacity); low + 1 < high; ++low) {
-      --high;
-      const char* const kept = names_[low];
-      names_[low] = names_[high];
-      names_[high] = kept;
-    }
-  }
+  void reverse() noexcept { std::reverse(names_, names_ + shown()); }
   bool empty() const noexcept { return size_ == 0; }
 
   /// `a -> b -> a`
   std::string to_string() const {
     std::string text;
-    const unsigned shown = size_ < capacity ? size_ : capacity;
-    for (unsigned i = 0; i < shown; ++i) text.append(label(names_[i])).append(" -> ");
-    if (size_ > shown) text.append("... -> ");
-    return size_ != 0 ? text.append(label(names_[0])) : text;
+    for (unsigned i = 0; i < shown(); ++i) {
+      text.append(label(names_[i])).append(" -> ");
+      if (i == 0 && size_ > capacity) text.append("... -> ");
+    }
+    return text.append(label(names_[0]));
   }
 
  private:
+  unsigned shown() const noexcept { return size_ < capacity ? size_ : capacity; }
   static const char* label(const char* name) noexcept { return *name != '\0' ? name : "(unnamed)"; }
   static constexpr unsigned capacity = 16;
-  const char* names_[capacity] = {};
+  const char* names_[capacity] = {""};
   unsigned size_ = 0;
 };
 
@@ -144,15 +142,16 @@ class singleton_domain {
       mine.next = what.waiters;
       what.waiters = &mine;
       while (!mine.woken) {
-        if (deadline == time_point::max()) {
-          mine.wake.wait(lock_);
-        } else if (deadline == time_point::min() || Sync::clock::now() >= deadline || !lock_.owns_lock()) {
+        if (deadline == time_point::min() || Sync::clock::now() >= deadline || !lock_.owns_lock()) {
           for (waiter** link = &what.waiters; *link != nullptr; link = &(*link)->next) {
             if (*link != &mine) continue;
             *link = mine.next;
             break;
           }
           return false;
+        }
+        if (deadline == time_point::max()) {
+          mine.wake.wait(lock_);
         } else {
           mine.wake.wait_until(lock_, deadline);
         }
@@ -168,19 +167,20 @@ class singleton_domain {
   void enlist(node& what) noexcept {
     install_fork_handlers();
     const section locked(*this);
-    what.next = first_;
-    if (first_ != nullptr) first_->prev = &what;
+    what.next_node = first_;
+    if (first_ != nullptr) first_->prev_node = &what;
     first_ = &what;
   }
   void delist(node& what) noexcept {
     const section locked(*this);
-    (what.prev != nullptr ? what.prev->next : first_) = what.next;
-    if (what.next != nullptr) what.next->prev = what.prev;
+    (what.prev_node != nullptr ? what.prev_node->next_node : first_) = what.next_node;
+    if (what.next_node != nullptr) what.next_node->prev_node = what.prev_node;
   }
 
   // The rest is called with the lock held.
 
-  /// Lets every waiter of \p what look again. Notified under the lock: a waiter's condition variable dies with its frame.
+  /// Lets every waiter of \p what look again. Notified under the lock: a waiter's condition variable dies with its
+  /// frame.
   static void wake_locked(node& what) noexcept {
     for (waiter* each = what.waiters; each != nullptr;) {
       waiter* const next = each->next;
@@ -197,15 +197,15 @@ class singleton_domain {
     for (const frame* each = me.innermost; each != nullptr; each = each->outer) {
       chain.add(each->of->name);
       if (each->of != &what) continue;
-      chain.reverse_from(0);
+      chain.reverse();
       return chain;
     }
     return {};
   }
 
-  /// The cycle that would close if this thread waited for the flight of \p what: each flight's thread waits for the next
-  /// flight, the last of which is this thread's own. Empty when there is none. A thread that cannot wait at all, because
-  /// it holds everything up between the fork handlers, gets the short cycle.
+  /// The cycle that would close if this thread waited for the flight of \p what: each flight's thread waits for the
+  /// next flight, the last of which is this thread's own. Empty when there is none. A thread that cannot wait at all,
+  /// because it holds everything up between the fork handlers, gets the short cycle.
   static creation_chain cycle_locked(const thread& me, const node& what) noexcept {
     creation_chain chain;
     for (const node* each = &what; each != nullptr && each->flight != nullptr;) {
@@ -228,7 +228,7 @@ class singleton_domain {
     forked_from_ = ::getpid();
 #endif
     process_lot<Sync>.recreate();
-    for (node* each = first_; each != nullptr; each = each->next) {
+    for (node* each = first_; each != nullptr; each = each->next_node) {
       // The threads are gone, and their stacks may be given to new ones.
       each->waiters = nullptr;
       if (each->flight != nullptr && each->flight->thread != &self()) each->flight = nullptr;
@@ -240,11 +240,51 @@ class singleton_domain {
 
   typename Sync::mutex mutex_;
   node* first_ = nullptr;
-  // order(none, relaxed) throughout: only elects the one thread that registers the handlers
+  // Elects the one thread that registers the handlers.
   typename Sync::template atomic<bool> handlers_installed_{false};
 #if CURFEW_POSIX
   pid_t forked_from_ = 0;
 #endif
+};
+
+/// Says that this thread is making an instance of \p of: to its own nested calls and, as a flight, to threads that
+/// wait.
+template <class Sync>
+class creation_scope {
+ public:
+  explicit creation_scope(singleton_node<Sync>& of) noexcept { frame_.of = &of; }
+  creation_scope(const creation_scope&) = delete;
+  creation_scope& operator=(const creation_scope&) = delete;
+  ~creation_scope() { end(); }
+
+  void begin(creation_thread<Sync>& me) noexcept {
+    frame_.thread = &me;
+    frame_.outer = std::exchange(me.innermost, &frame_);
+  }
+  /// Leaves the chain, and lets those who wait go on. What follows, teardown included, may call `get` again.
+  void end() noexcept {
+    if (flew_) {
+      const typename singleton_domain<Sync>::section locked(*frame_.of->home);
+      land_locked();
+    }
+    if (frame_.thread != nullptr) std::exchange(frame_.thread, nullptr)->innermost = frame_.outer;
+  }
+
+  void fly_locked() noexcept {
+    frame_.of->flight = &frame_;
+    flew_ = true;
+  }
+  bool flies_locked() const noexcept { return frame_.of->flight == &frame_; }
+  void land_locked() noexcept {
+    flew_ = false;
+    if (!flies_locked()) return;  // never flew, or was outdated
+    frame_.of->flight = nullptr;
+    singleton_domain<Sync>::wake_locked(*frame_.of);
+  }
+
+ private:
+  creation_frame<Sync> frame_;
+  bool flew_ = false;
 };
 
 template <class Sync>

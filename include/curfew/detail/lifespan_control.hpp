@@ -1,0 +1,434 @@
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// The part of a lifespan that any thread may use at any time: requests, waiting, observers, the state, ownership of
+/// signals. What drives the stages is in lifespan_engine.hpp.
+///
+/// Lock discipline: `mutex_` guards what its comment says, is a leaf, and is never held while a hook, an observer, a
+/// stop callback or a system call runs.
+
+#ifndef CURFEW_DETAIL_LIFESPAN_CONTROL_HPP
+#define CURFEW_DETAIL_LIFESPAN_CONTROL_HPP
+
+#include <cerrno>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <stdexcept>
+#include <stop_token>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include <curfew/detail/config.hpp>
+#include <curfew/detail/lifespan_report.hpp>
+#include <curfew/detail/lifespan_request.hpp>
+#include <curfew/detail/lifespan_types.hpp>
+#include <curfew/detail/process_identity.hpp>
+#include <curfew/detail/signal_table.hpp>
+#include <curfew/detail/signal_wakeup.hpp>
+#include <curfew/detail/sync.hpp>
+
+CURFEW_BEGIN_NAMESPACE
+
+/// A second lifespan wants to own signals while another one does. what() names the signals and both sides.
+struct ownership_conflict : std::logic_error {
+  using std::logic_error::logic_error;
+};
+
+namespace detail {
+
+/// Something kept for ever because a thread that nobody waits for any more still uses it: it owns itself, and the list
+/// keeps it reachable.
+struct leaked_node {
+  leaked_node* next_leaked = nullptr;
+  std::shared_ptr<void> self;
+};
+CURFEW_VISIBLE inline constinit std_sync::atomic<leaked_node*> leaked_nodes{nullptr};
+
+inline void leak(leaked_node& node, std::shared_ptr<void> self) noexcept {
+  node.self = std::move(self);
+  node.next_leaked = leaked_nodes.load(std::memory_order_seq_cst);
+  while (!leaked_nodes.compare_exchange_weak(node.next_leaked, &node, std::memory_order_seq_cst,
+                                             std::memory_order_seq_cst)) {
+  }
+}
+
+/// Marks, for as long as it lives, that the calling thread runs user code on behalf of a lifespan.
+struct lifespan_frame_tag;
+template <class Sync>
+class lifespan_frame {
+ public:
+  lifespan_frame(const void* owner, const char* what) noexcept : owner_(owner), what_(what), up_(top()) { top() = this; }
+  lifespan_frame(const lifespan_frame&) = delete;
+  lifespan_frame& operator=(const lifespan_frame&) = delete;
+  ~lifespan_frame() { top() = up_; }
+
+  /// The innermost frame of \p owner (a predicate) on this thread, null when there is none.
+  template <class Owner>
+  static const lifespan_frame* find(Owner owner) noexcept {
+    for (const lifespan_frame* frame = top(); frame != nullptr; frame = frame->up_) {
+      if (owner(frame->owner_)) return frame;
+    }
+    return nullptr;
+  }
+  const char* what() const noexcept { return what_; }
+
+ private:
+  static lifespan_frame*& top() noexcept { return Sync::template local<lifespan_frame_tag, lifespan_frame*>(); }
+
+  const void* owner_;
+  const char* what_;
+  lifespan_frame* up_;
+};
+
+template <class Sync>
+class lifespan_control : public leaked_node {
+ public:
+  using clock = typename Sync::clock;
+  using time_point = typename clock::time_point;
+  static_assert(std::is_same_v<time_point, std::chrono::steady_clock::time_point>,
+                "curfew: a policy's clock must share the time points of std::chrono::steady_clock");
+
+  explicit lifespan_control(lifespan_options options) : options_(std::move(options)), pid_(process_id()) {
+    for (const int signo : options_.owned_signals) {
+      if (!is_signal(signo)) {
+        throw std::invalid_argument("lifespan '" + options_.name + "': there is no signal " + std::to_string(signo));
+      }
+      wanted_ |= signal_bit(signo);
+    }
+    int hangup = 0;
+#if CURFEW_POSIX
+    if (options_.on_hangup) {
+      hangup = SIGHUP;
+      wanted_ |= signal_bit(SIGHUP);
+    }
+#endif
+    own_ledger_.configure(hangup, options_.escalation_guard);
+    if (wanted_ != 0) take_ownership(hangup);
+  }
+  lifespan_control(const lifespan_control&) = delete;
+  lifespan_control& operator=(const lifespan_control&) = delete;
+
+  const lifespan_options& options() const noexcept { return options_; }
+  bool owns_signals() const noexcept { return wanted_ != 0; }
+
+  /// A forked child has a copy of everything and a right to nothing.
+  bool in_forked_child() const noexcept { return process_id() != pid_; }
+
+  // order(lifespan.state, acquire): everything done before the state was entered; pairs with set_state()
+  lifespan_state state() const noexcept { return state_.load(std::memory_order_acquire); }
+
+  stop_request request() const noexcept { return ledger_->request(); }
+
+  bool request_stop(stop_cause cause, std::optional<int> code) noexcept {
+    if (in_forked_child() || state() == lifespan_state::stopped) return false;
+    if (code) {
+      std::int64_t none = no_code;
+      code_.compare_exchange_strong(none, *code, std::memory_order_seq_cst, std::memory_order_seq_cst);
+    }
+    const bool first = ledger_->ask(cause == stop_cause::none ? stop_cause::requested : cause);
+    fire_token();
+    wake_.ring();
+    return first;
+  }
+
+  bool escalate() noexcept {
+    if (in_forked_child() || state() == lifespan_state::stopped) return false;
+    ledger_->force_up();
+    fire_token();
+    wake_.ring();
+    return true;
+  }
+
+  void simulate(int signo, unsigned times) noexcept {
+    if (in_forked_child()) return;
+    for (; times != 0; --times) {
+      ledger_->count(signo);
+      wake_.ring();
+    }
+  }
+
+  void fail_stage(std::string_view stage, std::exception_ptr error) noexcept {
+    if (in_forked_child() || state() == lifespan_state::stopped) return;
+    try {
+      stage_record record{std::string(stage), lifespan_phase::start, stage_outcome::failed, {}, {}, std::move(error)};
+      const std::lock_guard lock(mutex_);
+      failures_.push_back(std::move(record));
+    } catch (...) {  // no memory for the record: the stop and its exit code still come
+    }
+    stage_failed_.store(true, std::memory_order_seq_cst);
+    request_stop(stop_cause::stage_failed, std::nullopt);
+  }
+
+  std::stop_token token() const noexcept {
+    const std::lock_guard lock(mutex_);
+    return source_.get_token();
+  }
+
+  stop_cause wait() {
+    if (in_forked_child()) return request().cause;
+    unblock_here();
+    for (;;) {
+      const std::uint64_t seen = ticket();
+      const stop_request now = request();
+      if (now.rung != 0 || state() == lifespan_state::stopped) {
+        attend(now);
+        return now.cause;
+      }
+      reload();
+      park(seen, time_point::max());
+    }
+  }
+
+  int native_handle() const noexcept { return wake_.handle(); }
+
+  void poll_signals() {
+    if (in_forked_child()) return;
+    wake_.silence();
+    bool somebody_parked = false;
+    {
+      const std::lock_guard lock(mutex_);
+      ++rings_;
+      parked_.notify_all();
+      somebody_parked = polling_;
+    }
+    if (somebody_parked) wake_.ring();  // what was silenced here may have been meant for there
+    attend(request());
+    reload();
+  }
+
+  void observe(std::function<void(const lifespan_event&)> observer) {
+    const std::lock_guard lock(mutex_);
+    auto next = observers_ ? std::make_shared<observer_list>(*observers_) : std::make_shared<observer_list>();
+    next->push_back(std::move(observer));
+    observers_ = std::move(next);
+  }
+
+  /// The frame in which the calling thread runs code of this lifespan, or of a child of it; null otherwise.
+  const lifespan_frame<Sync>* own_frame() const noexcept {
+    return lifespan_frame<Sync>::find([this](const void* owner) {
+      for (auto* one = static_cast<const lifespan_control*>(owner); one != nullptr; one = one->parent_) {
+        if (one == this) return true;
+      }
+      return false;
+    });
+  }
+
+  /// Gives the signals back and, where this thread's mask was changed, the mask.
+  void hand_back() noexcept {
+    if (wanted_ == 0 || handed_back_) return;
+    handed_back_ = true;
+    release_signals();
+    const std::lock_guard lock(mutex_);
+    for (const auto& [thread, bits] : masks_) {
+      if (thread == Sync::self()) block_signals(bits);
+    }
+  }
+
+  void ring() const noexcept { wake_.ring(); }
+
+ protected:
+  using observer_list = std::vector<std::function<void(const lifespan_event&)>>;
+  static constexpr std::int64_t no_code = std::numeric_limits<std::int64_t>::min();
+
+  // --- waiting: one thread polls the bell, the others wait for it to tell them
+
+  /// To be taken before looking at whatever one waits for, and given to park() afterwards.
+  std::uint64_t ticket() const noexcept {
+    const std::lock_guard lock(mutex_);
+    return rings_;
+  }
+
+  /// Returns when the bell has been rung since \p seen was taken, or at \p deadline, or earlier.
+  void park(std::uint64_t seen, time_point deadline) {
+    std::unique_lock lock(mutex_);
+    if (rings_ != seen) return;
+    if (polling_) {
+      if (deadline == time_point::max()) {
+        parked_.wait(lock);
+      } else {
+        parked_.wait_until(lock, deadline);
+      }
+      return;
+    }
+    polling_ = true;
+    lock.unlock();
+    wake_.wait_until(deadline);
+    lock.lock();
+    polling_ = false;
+    ++rings_;
+    parked_.notify_all();
+  }
+
+  // --- telling
+
+  void emit(lifespan_event_kind kind, const std::string& stage, lifespan_phase phase, stage_outcome outcome, int signo,
+            std::chrono::nanoseconds elapsed) noexcept {
+    std::shared_ptr<const observer_list> observers;
+    {
+      const std::lock_guard lock(mutex_);
+      observers = observers_;
+    }
+    if (!observers) return;
+    const lifespan_frame<Sync> frame(this, "an observer");
+    for (const auto& observer : *observers) {
+      try {
+        observer(lifespan_event{kind, stage, phase, outcome, signo, elapsed});
+      } catch (...) {
+        observer_errors_.fetch_add(1, std::memory_order_seq_cst);
+      }
+    }
+  }
+
+  void set_state(lifespan_state next) noexcept {
+    // order(lifespan.state, release): the controller's work so far; pairs with state()
+    state_.store(next, std::memory_order_release);
+    Sync::here("lifespan.state.changed");
+    emit(lifespan_event_kind::state_changed, {}, lifespan_phase::start, stage_outcome::not_run, 0, elapsed());
+  }
+
+  std::chrono::nanoseconds elapsed() const noexcept { return clock::now() - origin_; }
+
+  void add_note(std::string text) noexcept {
+    try {
+      const std::lock_guard lock(mutex_);
+      notes_.push_back(std::move(text));
+    } catch (...) {  // a remark is not worth more than that
+    }
+  }
+
+  /// Lets every holder of token() know. Stop callbacks run here, on the thread that asks or the one that notices.
+  void fire_token() noexcept {
+    std::stop_source source(std::nostopstate);
+    {
+      const std::lock_guard lock(mutex_);
+      source = source_;
+    }
+    source.request_stop();
+  }
+
+  /// What whoever drives or waits does about a request it sees.
+  void attend(const stop_request& seen) noexcept {
+    if (seen.rung == 0) return;
+    const lifespan_frame<Sync> frame(this, "a stop callback");
+    fire_token();
+    if (seen.cause != stop_cause::signal || unattended_.exchange(true, std::memory_order_seq_cst)) return;
+    const auto late = clock::now() - stop_ledger<Sync>::moment_of(seen);
+    if (late > options_.escalation_guard && seen.rung == 1) {
+      emit(lifespan_event_kind::unattended, {}, lifespan_phase::start, stage_outcome::not_run, seen.signal, late);
+    }
+  }
+
+  /// SIGHUP: once for any number of them, only while running and before any stop request.
+  void reload() noexcept {
+#if CURFEW_POSIX
+    if (!options_.on_hangup) return;
+    for (;;) {
+      const unsigned count = ledger_->count_of(SIGHUP);
+      if (request().rung != 0 || state() != lifespan_state::running) return;
+      {
+        const std::lock_guard lock(mutex_);
+        if (reloading_ || reloaded_ == count) return;
+        reloading_ = true;
+        reloaded_ = count;
+      }
+      try {
+        const lifespan_frame<Sync> frame(this, "the reload function");
+        options_.on_hangup();
+      } catch (...) {
+        try {
+          add_note("reload failed: " + error_text(std::current_exception()));
+        } catch (...) {
+        }
+      }
+      const std::lock_guard lock(mutex_);
+      reloading_ = false;
+    }
+#endif
+  }
+
+  void unblock_here() {
+    if (wanted_ == 0) return;
+    const std::uint64_t bits = unblock_signals(wanted_);
+    if (bits == 0) return;
+    try {
+      const std::lock_guard lock(mutex_);
+      masks_.emplace_back(Sync::self(), bits);
+    } catch (...) {
+      block_signals(bits);
+      throw;
+    }
+  }
+
+  const lifespan_options options_;
+  const long pid_;
+  const wakeup<Sync> wake_;
+  stop_ledger<Sync> own_ledger_;
+  stop_ledger<Sync>* ledger_ = &own_ledger_;
+  std::uint64_t wanted_ = 0;  // signals owned, one bit each
+  bool handed_back_ = false;
+  lifespan_control* parent_ = nullptr;
+
+  typename Sync::template atomic<lifespan_state> state_{lifespan_state::idle};
+  typename Sync::template atomic<std::int64_t> code_{no_code};
+  typename Sync::template atomic<bool> stage_failed_{false};
+  typename Sync::template atomic<bool> unattended_{false};  // said, or found not to be so
+  typename Sync::template atomic<unsigned> observer_errors_{0};
+  typename Sync::template atomic<bool> child_abandoned_{false};
+
+  // What times are counted from: start(), then the stop request. Written by the controller between its hooks.
+  time_point origin_ = clock::now();
+
+  mutable typename Sync::mutex mutex_;
+  typename Sync::condition_variable parked_;
+  // Guarded by mutex_:
+  std::uint64_t rings_ = 0;  // how often somebody has come back from the bell
+  bool polling_ = false;     // somebody is at the bell
+  bool busy_ = false;        // somebody is inside start() or stop(), and drives
+  bool reloading_ = false;
+  unsigned reloaded_ = 0;
+  std::stop_source source_;
+  std::shared_ptr<const observer_list> observers_;
+  std::vector<stage_record> failures_;
+  std::vector<std::string> notes_;
+  std::vector<std::pair<typename Sync::thread_id, std::uint64_t>> masks_;
+
+ private:
+  void take_ownership(int hangup) {
+    int culprit = 0;
+    const acquisition result =
+        acquire_signals(wanted_, &on_owned_signal<Sync>, wake_.bell(), culprit, [&] {
+          process_ledger<Sync>.clear();
+          process_ledger<Sync>.configure(hangup, options_.escalation_guard);
+        });
+    if (result == acquisition::taken) {
+      ledger_ = &process_ledger<Sync>;
+      return;
+    }
+    const int reason = errno;
+    std::string signals;
+    for (int signo = 1; signo < signal_limit; ++signo) {
+      if ((wanted_ & signal_bit(signo)) != 0) signals += (signals.empty() ? "" : ", ") + signal_name(signo);
+    }
+    if (result == acquisition::conflict) {
+      throw ownership_conflict("lifespan '" + options_.name + "' cannot own " + signals +
+                               ": another lifespan of this process owns its signals");
+    }
+    const std::string what = "lifespan '" + options_.name + "' cannot own " +
+                             (culprit != 0 ? signal_name(culprit) : signals);
+    if (reason == EINVAL) throw std::invalid_argument(what);
+    throw std::system_error(reason, std::generic_category(), what);
+  }
+};
+
+}  // namespace detail
+CURFEW_END_NAMESPACE
+
+#endif  // CURFEW_DETAIL_LIFESPAN_CONTROL_HPP

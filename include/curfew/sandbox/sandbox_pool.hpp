@@ -1,0 +1,444 @@
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// The engine under the providers: the steps of an acquire, leases, and the workers. A provider adds the policy: which
+/// id an owner has, the order of the steps, how room is made, what is idle, what may be adopted. See
+/// docs/design/sandbox_pool.md.
+
+#ifndef CURFEW_SANDBOX_SANDBOX_POOL_HPP
+#define CURFEW_SANDBOX_SANDBOX_POOL_HPP
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <curfew/admission_fence.hpp>
+#include <curfew/detail/config.hpp>
+#include <curfew/detail/sync.hpp>
+#include <curfew/periodic_worker.hpp>
+#include <curfew/sandbox/backend.hpp>
+#include <curfew/sandbox/lease.hpp>
+#include <curfew/sandbox/lease_store.hpp>
+#include <curfew/sandbox/pool_core.hpp>
+#include <curfew/sandbox/pool_finish.hpp>
+#include <curfew/sandbox/pool_upkeep.hpp>
+#include <curfew/slot_ledger.hpp>
+#include <curfew/teardown.hpp>
+
+CURFEW_BEGIN_NAMESPACE
+namespace sandbox {
+
+/// All sandboxes of one provider. Made by `make`; kept alive by its provider and by the calls under way in it, which is
+/// why a create that returns after its provider has gone still finds what it needs to destroy what it made.
+///
+/// Thread safety: every member from any thread. Where a step asks for a pass and a key, the caller keeps both from
+/// before the first step to after the last.
+template <backend B, lease_store S, class Sync = std_sync>
+class sandbox_pool final : public lease_host, public std::enable_shared_from_this<sandbox_pool<B, S, Sync>> {
+  using core = pool_core<B, S, Sync>;
+  using worker = basic_periodic_worker<Sync>;
+  using guard = typename core::guard;
+  using counter = typename core::counter;
+  using entry = typename core::entry;
+  using victim = typename core::victim;
+  using ending = typename core::ending;
+  using time_point = typename core::time_point;
+
+ public:
+  using key = typename core::key;
+  using pass = typename core::pass;
+  using slot = typename core::slot;
+  using entry_at = typename core::entry_at;
+
+  static std::shared_ptr<sandbox_pool> make(std::shared_ptr<B> backend, std::shared_ptr<S> store,
+                                            pool_settings settings, std::function<void(sandbox_pool&)> upkeep) {
+    std::shared_ptr<sandbox_pool> pool(new sandbox_pool(std::move(backend), std::move(store), std::move(settings)));
+    pool->add_worker(pool->maintain_, ".maintain", std::move(upkeep));
+    pool->add_worker(pool->renew_, ".renew", [](sandbox_pool& self) { self.upkeep().renew_leases(); });
+    return pool;
+  }
+
+  bool forked() const noexcept { return core_.forked(); }
+  bool accepting() const noexcept { return !core_.forked() && !core_.fence.is_closed(); }
+  provider_stats stats() const { return core_.stats(); }
+  pool_upkeep<B, S, Sync> upkeep() noexcept { return pool_upkeep<B, S, Sync>(core_); }
+  core& state() noexcept { return core_; }
+
+  /// Counts and throws admission_refused.
+  [[noreturn]] void refuse() {
+    if (!forked()) core_.count(&provider_stats::refused);
+    throw admission_refused(core_.settings.name.c_str());
+  }
+  pass enter() {
+    pass inside = core_.try_enter();
+    if (!inside) refuse();
+    return inside;
+  }
+
+  /// Runs \p before and starts the workers; false when that was done already. No backend call on the calling thread.
+  template <class Before>
+  bool start(std::chrono::nanoseconds maintain_every, std::chrono::nanoseconds renew_every, Before&& before) {
+    const pass inside = enter();
+    {
+      const guard lock(core_.mutex);
+      if (std::exchange(core_.counters.started, true)) return false;
+    }
+    try {
+      before();
+      renew_->start(renew_every);
+      maintain_->start(maintain_every, std::chrono::nanoseconds::zero());
+    } catch (...) {  // a renewal that did start goes on and refuses a second start; it does no harm
+      const guard lock(core_.mutex);
+      core_.counters.started = false;
+      throw;
+    }
+    return true;
+  }
+
+  teardown_status finish(bool hand_over) noexcept {
+    if (forked()) return teardown_status::completed;
+    return finish_.run({this->shared_from_this(), &core_}, *maintain_, *renew_, hand_over);
+  }
+
+  // ---- the steps of an acquire, which a provider strings together
+
+  /// Waits for the key of a request; refuses when a shutdown comes first.
+  key lock(const std::string& request) {
+    key held = core_.keys.acquire(request);
+    if (!held) refuse();
+    return held;
+  }
+  std::optional<entry_at> find(const std::string& request) { return core_.find(request); }
+
+  /// Whether a tracked sandbox may be handed out. When not, it was ended and \p place is its slot, for a fresh one.
+  bool usable(entry_at at, slot& place) {
+    const bool failed_before = at->state() == slot_state::tombstone;
+    if (!failed_before && core_.probe(at->info.id) != liveness::dead) return true;
+    replace(at, place, failed_before ? nullptr : &provider_stats::replaced);
+    return false;
+  }
+
+  /// Ends a sandbox that cannot be handed out. \throws backend_error(conflict) when that cannot be done
+  void replace(entry_at at, slot& place, counter reason = &provider_stats::replaced) {
+    const std::string id = at->info.id;
+    replaced(id, core_.end(mark(at), reason, &place));
+  }
+
+  /// Reuse, or reclaim when it is warm.
+  lease hand_out(entry_at at, const owner_key& owner) {
+    core_.take(at->info.id);
+    Sync::here("pool.acquire.taken");
+    grantee to{at->info, owner, owner, core_.now()};
+    std::optional<victim> late;
+    {
+      const guard lock(core_.mutex);
+      if (!core_.fence.is_closed()) {
+        ++(at->state() == slot_state::warm ? core_.counters.reclaimed : core_.counters.reused);
+        return occupy(at, std::move(to));
+      }
+      if (core_.swept) late = core_.mark(at);
+    }
+    if (late) core_.end(std::move(*late), nullptr);
+    refuse();
+  }
+
+  /// A running sandbox that was made for this request, as far as the backend can tell.
+  std::optional<sandbox_info> discover(const std::string& request) {
+    try {
+      if constexpr (requires { core_.maker->find(request); }) {
+        return core_.maker->find(request);
+      } else {
+        for (auto& item : core_.maker->list())
+          if (request_of(item) == request) return std::move(item);
+      }
+    } catch (...) {
+      core_.count(&provider_stats::backend_errors);
+    }
+    return std::nullopt;
+  }
+
+  /// Takes a discovered sandbox over. Empty when it was dead and was ended: then \p place is the slot again.
+  std::optional<lease> adopt(const sandbox_info& found, const owner_key& owner, const std::string& request,
+                             slot& place) {
+    refuse_tracked(found.id);
+    core_.take(found.id);
+    Sync::here("pool.discover.taken");
+    const bool dead = core_.probe(found.id) == liveness::dead;
+    grantee to{found, owner, owner, core_.now()};
+    entry fresh{.info = found, .request = request, .owner = owner, .active_at = to.at};
+    std::optional<victim> replaceable;
+    {
+      const guard lock(core_.mutex);
+      refuse_tracked_locked(found.id);
+      if (!core_.fence.is_closed()) {
+        const auto at = core_.table.track(std::move(fresh), std::move(place), slot_state::transitioning);
+        ++core_.counters.adopted;
+        if (!dead) return occupy(at, std::move(to));
+        replaceable.emplace(victim{{}, at, slot_state::active});
+      }
+    }
+    if (!replaceable) {  // it was not made here, so what runs is left to whoever asks next
+      core_.release_in_store(found.id);
+      refuse();
+    }
+    replaced(found.id, core_.end(std::move(*replaceable), &provider_stats::replaced, &place, core::no_limit, true));
+    return std::nullopt;
+  }
+
+  /// Makes a sandbox and commits it. Whatever goes wrong, nothing is left that is not tracked.
+  lease create(const owner_key& owner, const std::string& request, slot place, bool anonymous) {
+    const making in_flight(core_, request);
+    entry fresh{.info = {}, .request = request, .owner = owner, .active_at = core_.now(), .anonymous = anonymous};
+    grantee to{call_create({request, owner, core_.settings.environment, core_.settings.time_to_live}, fresh, place)};
+    Sync::here("pool.acquire.created");
+    const bool unnamed = to.info.id.empty();
+    if (unnamed) to.info.id = request;
+    const std::string id = to.info.id;
+    std::exception_ptr unanswered;
+    bool taken = false;
+    std::optional<victim> unwanted;
+    try {
+      refuse_tracked(id);
+      try {
+        taken = !unnamed && core_.store->take(id, core_.settings.owner_id, core_.settings.lease_ttl);
+      } catch (...) {
+        unanswered = std::current_exception();
+        core_.count(&provider_stats::backend_errors);
+      }
+      Sync::here("pool.acquire.taken");
+      fresh.info = to.info;
+      to.whose = to.owner = owner;
+      to.at = core_.now();
+      const guard lock(core_.mutex);
+      refuse_tracked_locked(id);
+      const auto at = core_.table.track(std::move(fresh), std::move(place), slot_state::transitioning);
+      ++core_.counters.created;
+      if (taken && !core_.fence.is_closed()) return occupy(at, std::move(to));
+      if (!unnamed) ++core_.counters.discarded;
+      unwanted.emplace(victim{{}, at, slot_state::active});
+    } catch (const identity_conflict&) {
+      throw;         // it is somebody else's
+    } catch (...) {  // no memory, or a throwing clock: nothing was tracked, so it must go now
+      static_cast<void>(core_.destroy_repeatedly(id, core::no_limit));
+      throw;
+    }
+    core_.end(std::move(*unwanted), nullptr, nullptr, core::no_limit, true);
+    if (unnamed) throw backend_error(backend_fault::bad_response, "create answered without a sandbox id");
+    if (unanswered) std::rethrow_exception(unanswered);
+    if (!taken) throw core::ended_by_peer(id);
+    refuse();
+  }
+
+  /// Frees one slot: retries one tombstone, else ends the oldest warm sandbox that can be ended. Empty: there is none.
+  slot take_over() {
+    slot freed;
+    std::vector<std::uint64_t> passed_over;
+    if (auto grave = core_.seize_oldest(slot_state::tombstone, passed_over))
+      core_.end(std::move(*grave), nullptr, &freed);
+    while (!freed) {
+      auto oldest = core_.seize_oldest(slot_state::warm, passed_over);
+      if (!oldest) break;
+      passed_over.push_back(oldest->at->tenancy);
+      core_.end(std::move(*oldest), &provider_stats::evicted, &freed);
+    }
+    return freed;
+  }
+
+  /// Ends the sandbox with this id, waiting for whoever works on it. True when it is confirmed gone.
+  bool destroy(const std::string& id) {
+    const pass inside = core_.try_enter();
+    if (!inside) return false;
+    std::string request;
+    {
+      const guard lock(core_.mutex);
+      const auto at = core_.table.by_id(id);
+      if (!at) return false;
+      request = (*at)->request;
+    }
+    key held = core_.keys.acquire(request);
+    if (!held) return false;
+    std::optional<victim> v;
+    {
+      const guard lock(core_.mutex);
+      const auto at = core_.table.by_id(id);
+      if (!at || (*at)->request != request) return false;
+      v = core_.mark(*at);
+    }
+    return core_.end(std::move(*v), nullptr) == ending::gone;
+  }
+
+  // ---- leases
+
+  std::optional<sandbox_info> get(const std::string& id) noexcept {
+    std::optional<sandbox_info> info;
+    used_now([&] { return core_.table.by_id(id); }, [&](entry& e) { info = e.info; });
+    return info;
+  }
+  bool lease_valid(const std::string& id, std::uint64_t tenancy) const noexcept override {
+    if (forked()) return false;
+    const guard lock(core_.mutex);
+    return core_.table.leased(id, tenancy).has_value();
+  }
+  bool touch_lease(const std::string& id, std::uint64_t tenancy) noexcept override {
+    return used_now([&] { return core_.table.leased(id, tenancy); }, [](entry&) {});
+  }
+  bool owns(const lease& granted) { return granted_by(granted, this->weak_from_this()); }
+
+  /// The last lease of a sandbox parks it, in the critical section that finds the fence open. What a closed fence
+  /// leaves active is for the sweep.
+  void end_lease(const std::string& id, std::uint64_t tenancy) noexcept override {
+    const pass inside = core_.try_enter();
+    if (!inside) return;
+    try {
+      std::string request;
+      const auto leased = [&] { return core_.table.leased(id, tenancy); };
+      const auto leave = [&request](entry& e) {
+        if (e.leases == 1) {
+          request = e.request;
+        } else {
+          --e.leases;  // not the last, so nobody needs to be kept out
+        }
+      };
+      if (!used_now(leased, leave) || request.empty()) return;
+      const key held = core_.keys.acquire(request);
+      if (!held) return;
+      Sync::here("pool.release.keyed");
+      const time_point now = core_.now();
+      std::optional<victim> v;
+      {
+        const guard lock(core_.mutex);
+        const auto at = leased();
+        if (!at || --(*at)->leases > 0) return;
+        (*at)->active_at = now;
+        const bool closed = core_.fence.is_closed();
+        if ((*at)->anonymous || (closed && core_.swept)) {
+          v = core_.mark(*at);
+        } else if (!closed) {
+          core_.table.move(*at, slot_state::warm);
+        }
+      }
+      if (v) core_.end(std::move(*v), nullptr);
+    } catch (...) {  // no memory, or a throwing clock: the sandbox stays active, and is reaped when it has been idle
+      core_.count(&provider_stats::backend_errors);
+    }
+  }
+
+ private:
+  // What a lease is made of, copied before the critical section that may not throw.
+  struct grantee {
+    sandbox_info info;
+    owner_key owner = {}, whose = {};
+    time_point at = {};
+  };
+
+  // A create under way: what a failed shutdown names while there is no id yet. The key makes the request unique.
+  struct making {
+    making(core& where, const std::string& request) : pool(where) {
+      const guard lock(pool.mutex);
+      at = pool.making.insert(request).first;
+    }
+    ~making() {
+      const guard lock(pool.mutex);
+      pool.making.erase(at);
+    }
+    making(const making&) = delete;
+    making& operator=(const making&) = delete;
+    core& pool;
+    std::set<std::string>::iterator at;
+  };
+
+  sandbox_pool(std::shared_ptr<B> backend, std::shared_ptr<S> store, pool_settings settings)
+      : core_(std::move(backend), std::move(store), std::move(settings)) {}
+
+  // A worker knows the pool weakly: one that was let go in the middle of a tick must not keep it for ever.
+  void add_worker(std::optional<worker>& to, const char* suffix, std::function<void(sandbox_pool&)> work) {
+    const auto weak = this->weak_from_this();
+    auto tick = [weak, work = std::move(work)] {
+      if (const auto self = weak.lock()) work(*self);
+    };
+    auto counted = [weak](std::exception_ptr) {
+      if (const auto self = weak.lock()) self->core_.count(&provider_stats::backend_errors);
+    };
+    to.emplace(core_.settings.name + suffix, std::move(tick), std::move(counted), core_.settings.worker_stop);
+  }
+
+  victim mark(entry_at at) {
+    const guard lock(core_.mutex);
+    return core_.mark(at);
+  }
+  static void replaced(const std::string& id, ending how) {
+    if (how != ending::gone)
+      throw backend_error(backend_fault::conflict, "sandbox " + id + " could not be ended to be replaced");
+  }
+  void refuse_tracked(const std::string& id) {
+    const guard lock(core_.mutex);
+    refuse_tracked_locked(id);
+  }
+  void refuse_tracked_locked(const std::string& id) {
+    if (core_.table.by_id(id)) throw identity_conflict("sandbox " + id + " belongs to another owner");
+  }
+
+  sandbox_info call_create(const create_request& what, entry& fresh, slot& place) {
+    try {
+      return core_.maker->create(what);
+    } catch (const backend_error& error) {
+      const guard lock(core_.mutex);
+      ++core_.counters.backend_errors;
+      if (!error.leftover().empty() && !core_.table.by_id(error.leftover())) {
+        fresh.info.id = error.leftover();
+        core_.table.track(std::move(fresh), std::move(place), slot_state::tombstone);
+        ++core_.counters.created;
+      }
+      throw;
+    } catch (...) {
+      core_.count(&provider_stats::backend_errors);
+      throw;
+    }
+  }
+
+  // Under the pool's mutex, and nothing in it can fail.
+  lease occupy(entry_at at, grantee&& to) noexcept {
+    if (at->state() != slot_state::active) core_.table.move(at, slot_state::active);
+    at->owner = std::move(to.owner);
+    at->active_at = to.at;
+    at->never_given = false;
+    ++at->leases;
+    return grant(this->weak_from_this(), std::move(to.info), std::move(to.whose), at->tenancy);
+  }
+
+  // Finds an active entry, and counts as activity on it.
+  template <class Find, class Act>
+  bool used_now(Find find, Act act) noexcept {
+    if (forked()) return false;
+    try {
+      const time_point now = core_.now();
+      const guard lock(core_.mutex);
+      const auto at = find();
+      if (!at || (*at)->state() != slot_state::active) return false;
+      act(**at);
+      (*at)->active_at = now;
+      return true;
+    } catch (...) {
+      return false;
+    }
+  }
+
+  core core_;
+  pool_finish<B, S, Sync> finish_;
+  std::optional<worker> maintain_;
+  std::optional<worker> renew_;
+};
+
+}  // namespace sandbox
+CURFEW_END_NAMESPACE
+
+#endif  // CURFEW_SANDBOX_SANDBOX_POOL_HPP

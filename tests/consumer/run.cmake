@@ -1,0 +1,93 @@
+# One outside project: cmake -DKIND=<kind> -DCXX=<compiler> -DSOURCE=<checkout> -DBUILD=<its build> -DDIR=<scratch>
+#                            -DVERSION=<x.y.z> -P run.cmake
+
+cmake_minimum_required(VERSION 3.25)
+set(here ${CMAKE_CURRENT_LIST_DIR})
+set(compile ${CXX} -std=c++20 -O0 -Wall -Wextra -Werror -pthread)
+
+function(run)
+  execute_process(COMMAND ${ARGV} WORKING_DIRECTORY ${DIR} RESULT_VARIABLE status OUTPUT_VARIABLE output
+                  ERROR_VARIABLE output)
+  if(NOT status EQUAL 0)
+    list(JOIN ARGV " " command)
+    message(FATAL_ERROR "${command}\nended with ${status}:\n${output}")
+  endif()
+endfunction()
+
+# Must fail, and say so.
+function(refuse expect)
+  execute_process(COMMAND ${ARGN} WORKING_DIRECTORY ${DIR} RESULT_VARIABLE status OUTPUT_VARIABLE output
+                  ERROR_VARIABLE output)
+  string(FIND "${output}" "${expect}" at)
+  if(status EQUAL 0 OR at EQUAL -1)
+    list(JOIN ARGN " " command)
+    message(FATAL_ERROR "${command}\nshould fail and say '${expect}', but ended with ${status}:\n${output}")
+  endif()
+endfunction()
+
+file(REMOVE_RECURSE ${DIR})
+file(MAKE_DIRECTORY ${DIR})
+
+if(KIND STREQUAL "include_path")
+  run(${compile} -I ${SOURCE}/include ${here}/modules.cpp -o program)
+  run(${DIR}/program)
+
+elseif(KIND STREQUAL "single")
+  # The one file alone in a directory, as somebody would vendor it.
+  file(COPY ${SOURCE}/single_include/curfew.hpp DESTINATION ${DIR}/vendor)
+  run(${compile} -I vendor ${here}/single.cpp -o program)
+  run(${DIR}/program)
+
+elseif(KIND STREQUAL "both")
+  # One translation unit with both, in either order; and two units of one program, one with each.
+  set(both -I ${SOURCE}/include -I ${SOURCE}/single_include)
+  run(${compile} ${both} -include curfew.hpp ${here}/modules.cpp -o single_first)
+  run(${DIR}/single_first)
+  run(${compile} ${both} -include curfew/admission_fence.hpp -include curfew/ordered_lifespan.hpp ${here}/single.cpp -o
+      modules_first)
+  run(${DIR}/modules_first)
+  run(${compile} ${both} ${here}/modules.cpp ${here}/other_unit.cpp -DCURFEW_TEST_OTHER_UNIT -o linked)
+  run(${DIR}/linked)
+
+elseif(KIND STREQUAL "versions")
+  # The same kit, but of another version.
+  file(READ ${SOURCE}/include/curfew/version.hpp text)
+  string(REPLACE "VERSION_MINOR 1" "VERSION_MINOR 99" text "${text}")
+  string(REPLACE "VERSION_MINOR != 1" "VERSION_MINOR != 99" text "${text}")
+  file(WRITE ${DIR}/other/curfew/version.hpp "${text}")
+  file(WRITE ${DIR}/empty.cpp "int main() {}\n")
+  set(error "two different versions of the kit meet")
+  run(${compile} -I other -include curfew/version.hpp empty.cpp -o program)
+  refuse(${error} ${compile} -I other -I ${SOURCE}/single_include -include curfew/version.hpp -include curfew.hpp
+         empty.cpp)
+  refuse(${error} ${compile} -I other -I ${SOURCE}/single_include -include curfew.hpp -include curfew/version.hpp
+         empty.cpp)
+
+elseif(KIND STREQUAL "subdir")
+  run(${CMAKE_COMMAND} -S ${here}/subdir -B build -DCMAKE_CXX_COMPILER=${CXX} -DCURFEW_SOURCE=${SOURCE})
+  run(${CMAKE_COMMAND} --build build)
+  run(${DIR}/build/program)
+
+elseif(KIND STREQUAL "install")
+  run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${DIR}/prefix)
+  # What is installed is what is needed: the prefix is moved, so that nothing can lean on the checkout or the first path.
+  file(RENAME ${DIR}/prefix ${DIR}/moved)
+  set(configure ${CMAKE_COMMAND} -S ${here}/install -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_PREFIX_PATH=${DIR}/moved)
+  string(REGEX REPLACE "^([0-9]+)\\.([0-9]+)\\..*$" "\\1.\\2" minor ${VERSION})
+  run(${configure} -B build -DWANTED=${minor})
+  run(${CMAKE_COMMAND} --build build)
+  run(${DIR}/build/program)
+  refuse("compatible with requested version" ${configure} -B build-other -DWANTED=${minor}9)
+  find_program(pkg_config NAMES pkg-config pkgconf)
+  if(pkg_config)
+    execute_process(
+      COMMAND ${CMAKE_COMMAND} -E env PKG_CONFIG_PATH=${DIR}/moved/share/pkgconfig ${pkg_config} --cflags --libs "curfew = ${VERSION}"
+      OUTPUT_VARIABLE flags OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+    separate_arguments(flags UNIX_COMMAND "${flags}")
+    run(${CXX} -std=c++20 ${here}/modules.cpp ${flags} -o by_pkg_config)
+    run(${DIR}/by_pkg_config)
+  endif()
+
+else()
+  message(FATAL_ERROR "no such kind of consumer: ${KIND}")
+endif()
