@@ -40,3 +40,7 @@ add_custom_target(curfew_amalgamate COMMAND ${CMAKE_COMMAND} -P ${PROJECT_SOURCE
 # Regenerates the table of edges in docs/memory-model.md from the order tags in the headers.
 add_custom_target(curfew_edges COMMAND ${CMAKE_COMMAND} -DWRITE=ON -P ${PROJECT_SOURCE_DIR}/cmake/check_orders.cmake
                                COMMENT "Generating the table of edges in docs/memory-model.md")
+# Fills the code blocks of README.md and docs/*.md from the files they name.
+add_custom_target(curfew_docs COMMAND ${CMAKE_COMMAND} -DWRITE=ON -DBIN=${PROJECT_BINARY_DIR}/docs/examples -P
+                                      ${PROJECT_SOURCE_DIR}/cmake/check_docs.cmake
+                              COMMENT "Filling the code blocks of the documents")

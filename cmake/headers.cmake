@@ -1,28 +1,54 @@
-# Every header of the kit, by layer. The install set, the header checks and the umbrella check all read this one list.
+# Every header of the kit. The install set, the header checks and the umbrella check all read this one list.
 
 set(CURFEW_HEADERS
-    # L0
-    curfew/version.hpp
-    curfew/detail/config.hpp
-    # L1
-    curfew/detail/lot.hpp
-    curfew/detail/sha256.hpp
-    curfew/detail/sync.hpp
-    # L2
     curfew/admission_fence.hpp
+    curfew/curfew.hpp
+    curfew/detail/compact_core.hpp
+    curfew/detail/config.hpp
+    curfew/detail/directory_tree.hpp
+    curfew/detail/drain.hpp
+    curfew/detail/leaked.hpp
+    curfew/detail/lifespan_control.hpp
+    curfew/detail/lifespan_engine.hpp
+    curfew/detail/lifespan_graph.hpp
+    curfew/detail/lifespan_hook.hpp
+    curfew/detail/lifespan_plan.hpp
+    curfew/detail/lifespan_report.hpp
+    curfew/detail/lifespan_request.hpp
+    curfew/detail/lifespan_types.hpp
+    curfew/detail/lot.hpp
+    curfew/detail/process_forker.hpp
+    curfew/detail/process_group.hpp
+    curfew/detail/process_identity.hpp
+    curfew/detail/process_members.hpp
+    curfew/detail/process_root.hpp
+    curfew/detail/process_spawn.hpp
+    curfew/detail/sha256.hpp
+    curfew/detail/signal_fallback.hpp
+    curfew/detail/signal_table.hpp
+    curfew/detail/signal_wakeup.hpp
+    curfew/detail/singleton_core.hpp
+    curfew/detail/singleton_domain.hpp
+    curfew/detail/singleton_engine.hpp
+    curfew/detail/singleton_handle.hpp
+    curfew/detail/striped_core.hpp
+    curfew/detail/sync.hpp
+    curfew/detail/teardown_reason.hpp
     curfew/guarded_singleton.hpp
-    curfew/ordered_lifespan.hpp
-    curfew/signals.hpp
-    curfew/teardown.hpp
-    # L3
     curfew/keyed_serializer.hpp
+    curfew/ordered_lifespan.hpp
     curfew/periodic_worker.hpp
-    curfew/slot_ledger.hpp
-    # L4
     curfew/sandbox/aio.hpp
     curfew/sandbox/backend.hpp
+    curfew/sandbox/lease.hpp
     curfew/sandbox/lease_store.hpp
+    curfew/sandbox/pool_core.hpp
+    curfew/sandbox/pool_finish.hpp
+    curfew/sandbox/pool_upkeep.hpp
     curfew/sandbox/process_backend.hpp
     curfew/sandbox/sandbox_pool.hpp
-    # umbrella
-    curfew/curfew.hpp)
+    curfew/sandbox/sandbox_table.hpp
+    curfew/signals.hpp
+    curfew/slot_ledger.hpp
+    curfew/teardown.hpp
+    curfew/version.hpp)

@@ -390,14 +390,13 @@ TEST(AdmissionFenceCompactRace, Rule6_ADrainerIsNeverOvertakenBetweenClosingAndR
   watchdog dog("Rule6_ADrainerIsNeverOvertaken");
   auto fence = std::make_unique<compact>();
   auto pass = fence->enter();
-  gate told;
+  gate told, gone;
   std::jthread drainer, leaver, destroyer;
   park announced("compact.wait.announced");
   drainer = std::jthread([&] {
     if (fence->drain_for(patience)) told.open();
   });
   ASSERT_TRUE(announced.wait_arrived());
-  gate gone;
   leaver = std::jthread([&] { pass.release(); });
   destroyer = std::jthread([&] {
     while (!fence->is_drained()) std::this_thread::yield();
@@ -555,8 +554,8 @@ TYPED_TEST(AdmissionFenceRace, Rule7_WhoComesWhileTheLastLeaverIsOnItsWayIsServe
   counting_hook first, late;
   fence.on_drained(first.hook);
   fence.close();
-  std::jthread leaver, drainer;
   gate told;
+  std::jthread leaver, drainer;
   park zero(at<TypeParam>("leave.zero")), enlisted("drain.await.enlisted");
   leaver = std::jthread([&] { pass.release(); });
   ASSERT_TRUE(zero.wait_arrived());

@@ -153,6 +153,22 @@ class scratch {
   std::string path_;
 };
 
+/// At most so many descriptors for as long as it lives. A sanitizer's checks need some too, so it ends before a check.
+class descriptor_limit {
+ public:
+  explicit descriptor_limit(rlim_t most) {
+    ::getrlimit(RLIMIT_NOFILE, &before_);
+    const rlimit tight{most, before_.rlim_max};
+    ::setrlimit(RLIMIT_NOFILE, &tight);
+  }
+  ~descriptor_limit() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+  descriptor_limit(const descriptor_limit&) = delete;
+  descriptor_limit& operator=(const descriptor_limit&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
 create_request request(std::string id, std::map<std::string, std::string> environment = {}) {
   return {std::move(id), {"user", "thread"}, std::move(environment)};
 }
@@ -303,7 +319,7 @@ TEST(ProcessBackend, RP1_CreateMakesAPrivateDirectoryAndAGroupThatExists) {
 TEST(ProcessBackend, RP1_TheEnvironmentIsExactlyThreePlusBothMaps) {
   const watchdog dog("RP1 environment");
   ::setenv("CURFEW_TEST_SECRET", "of the host", 1);
-  process_options options;
+  process_options options = running({"sleep", "1000"});  // a shell would add variables of its own
   options.environment = {{"FROM_OPTIONS", "1"}, {"BOTH", "options"}};
   process_backend backend(options);
   const sandbox_info info = backend.create(request("box", {{"FROM_REQUEST", "a b=c\n"}, {"BOTH", "request"}}));
@@ -612,24 +628,19 @@ void starve_of_descriptors(const std::string& root) {
   process_options options;
   options.root = root;
   process_backend backend(options);
-  rlimit before{};
-  ::getrlimit(RLIMIT_NOFILE, &before);
   int failures = 0;
   for (rlim_t extra = 0; extra < 64; ++extra) {
     const std::size_t open = open_descriptors();
-    rlimit tight = before;
-    tight.rlim_cur = static_cast<rlim_t>(open) - 1 + extra;  // the listing itself held one
-    ::setrlimit(RLIMIT_NOFILE, &tight);
     bool made = false, ran = false;
     std::string text;
     try {
+      const descriptor_limit tight(static_cast<rlim_t>(open) - 1 + extra);  // the listing itself held one
       backend.create(request("box"));
       made = true;
       ran = backend.exec("box", {"true"}, 10s).exit_code == 0;
     } catch (const backend_error& error) {
       text = error.fault() == backend_fault::spawn_failed ? error.what() : "(wrong fault)";
     }
-    ::setrlimit(RLIMIT_NOFILE, &before);
     if (made && !backend.destroy("box")) std::printf("round %d: not destroyed\n", static_cast<int>(extra));
     if (text.empty() && ran) {
       std::printf("succeeded after %s failures\n", failures >= 3 ? "several" : "too few");
@@ -912,13 +923,10 @@ TEST(RemoveTree, AnyDepthTakesAFewDescriptors) {
     at = next;
   }
   ::close(at);
-  rlimit before{};
-  ::getrlimit(RLIMIT_NOFILE, &before);
-  rlimit tight = before;
-  tight.rlim_cur = static_cast<rlim_t>(open_descriptors()) + 8;
-  ::setrlimit(RLIMIT_NOFILE, &tight);
-  EXPECT_TRUE(curfew::detail::remove_tree(top, "down"));
-  ::setrlimit(RLIMIT_NOFILE, &before);
+  {
+    const descriptor_limit tight(static_cast<rlim_t>(open_descriptors()) + 8);
+    EXPECT_TRUE(curfew::detail::remove_tree(top, "down"));
+  }
   ::close(top);
   EXPECT_EQ(names_in(place.path()), std::set<std::string>{"file"});
 }

@@ -2,7 +2,8 @@
 // Copyright (c) 2026 the curfew authors
 
 /// \file
-/// The whole kit in one include. Costs the compile time of all of it: include the one header you need where that counts.
+/// The whole kit in one include. Costs the compile time of all of it: include the one header you need where that
+/// counts.
 
 #ifndef CURFEW_HPP
 #define CURFEW_HPP

@@ -10,6 +10,7 @@
 #define CURFEW_KEYED_SERIALIZER_HPP
 
 #include <chrono>
+#include <condition_variable>
 #include <cstddef>
 #include <functional>
 #include <mutex>

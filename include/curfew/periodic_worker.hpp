@@ -69,7 +69,7 @@ class basic_periodic_worker {
 
   ~basic_periodic_worker() {
     if (forked()) {
-      static_cast<void>(new std::shared_ptr<state>(std::move(state_)));
+      state_->self = state_;
       return;
     }
     if (stop(stop_bound_)) return;
@@ -148,6 +148,7 @@ class basic_periodic_worker {
     typename Sync::condition_variable wake;
     typename Sync::thread thread;
     typename Sync::thread_id runner{};
+    std::shared_ptr<state> self;  // set in a forked child only, to leak
     std::uint64_t ticks = 0;
     std::uint64_t errors = 0;
     bool started = false;

@@ -13,7 +13,11 @@
 #ifdef CURFEW_TEST_OTHER_UNIT
 int other_unit();
 #else
-static int other_unit() { return 0; }
+static int other_unit() {
+  return 0;
+}
 #endif
 
-int main() { return consumer::use() != 0 ? 1 : other_unit(); }
+int main() {
+  return consumer::use() != 0 ? 1 : other_unit();
+}

@@ -8,4 +8,6 @@
 #include "use.hpp"
 
 int other_unit();
-int other_unit() { return consumer::use(); }
+int other_unit() {
+  return consumer::use();
+}

@@ -7,4 +7,6 @@
 
 #include "use.hpp"
 
-int main() { return consumer::use(); }
+int main() {
+  return consumer::use();
+}

@@ -14,7 +14,9 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <functional>
+#include <initializer_list>
 #include <limits>
 #include <memory>
 #include <mutex>
@@ -22,11 +24,14 @@
 #include <stdexcept>
 #include <stop_token>
 #include <string>
+#include <string_view>
 #include <system_error>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include <curfew/detail/config.hpp>
+#include <curfew/detail/leaked.hpp>
 #include <curfew/detail/lifespan_report.hpp>
 #include <curfew/detail/lifespan_request.hpp>
 #include <curfew/detail/lifespan_types.hpp>
@@ -44,28 +49,14 @@ struct ownership_conflict : std::logic_error {
 
 namespace detail {
 
-/// Something kept for ever because a thread that nobody waits for any more still uses it: it owns itself, and the list
-/// keeps it reachable.
-struct leaked_node {
-  leaked_node* next_leaked = nullptr;
-  std::shared_ptr<void> self;
-};
-CURFEW_VISIBLE inline constinit std_sync::atomic<leaked_node*> leaked_nodes{nullptr};
-
-inline void leak(leaked_node& node, std::shared_ptr<void> self) noexcept {
-  node.self = std::move(self);
-  node.next_leaked = leaked_nodes.load(std::memory_order_seq_cst);
-  while (!leaked_nodes.compare_exchange_weak(node.next_leaked, &node, std::memory_order_seq_cst,
-                                             std::memory_order_seq_cst)) {
-  }
-}
-
 /// Marks, for as long as it lives, that the calling thread runs user code on behalf of a lifespan.
 struct lifespan_frame_tag;
 template <class Sync>
 class lifespan_frame {
  public:
-  lifespan_frame(const void* owner, const char* what) noexcept : owner_(owner), what_(what), up_(top()) { top() = this; }
+  lifespan_frame(const void* owner, const char* what) noexcept : owner_(owner), what_(what), up_(top()) {
+    top() = this;
+  }
   lifespan_frame(const lifespan_frame&) = delete;
   lifespan_frame& operator=(const lifespan_frame&) = delete;
   ~lifespan_frame() { top() = up_; }
@@ -116,16 +107,26 @@ class lifespan_control : public leaked_node {
   lifespan_control(const lifespan_control&) = delete;
   lifespan_control& operator=(const lifespan_control&) = delete;
 
-  const lifespan_options& options() const noexcept { return options_; }
-  bool owns_signals() const noexcept { return wanted_ != 0; }
+  const lifespan_options& options() const noexcept {
+    return options_;
+  }
+  bool owns_signals() const noexcept {
+    return wanted_ != 0;
+  }
 
   /// A forked child has a copy of everything and a right to nothing.
-  bool in_forked_child() const noexcept { return process_id() != pid_; }
+  bool in_forked_child() const noexcept {
+    return process_id() != pid_;
+  }
 
-  // order(lifespan.state, acquire): everything done before the state was entered; pairs with set_state()
-  lifespan_state state() const noexcept { return state_.load(std::memory_order_acquire); }
+  lifespan_state state() const noexcept {
+    // order(lifespan.state, acquire): everything done before the state was entered; pairs with set_state()
+    return state_.load(std::memory_order_acquire);
+  }
 
-  stop_request request() const noexcept { return ledger_->request(); }
+  stop_request request() const noexcept {
+    return ledger_->request();
+  }
 
   bool request_stop(stop_cause cause, std::optional<int> code) noexcept {
     if (in_forked_child() || state() == lifespan_state::stopped) return false;
@@ -187,7 +188,9 @@ class lifespan_control : public leaked_node {
     }
   }
 
-  int native_handle() const noexcept { return wake_.handle(); }
+  int native_handle() const noexcept {
+    return wake_.handle();
+  }
 
   void poll_signals() {
     if (in_forked_child()) return;
@@ -232,7 +235,12 @@ class lifespan_control : public leaked_node {
     }
   }
 
-  void ring() const noexcept { wake_.ring(); }
+  void ring() const noexcept {
+    wake_.ring();
+  }
+
+  /// A child has abandoned a hook: this process must not run static destructors either.
+  void adopt_abandoned() noexcept { child_abandoned_.store(true, std::memory_order_seq_cst); }
 
  protected:
   using observer_list = std::vector<std::function<void(const lifespan_event&)>>;
@@ -291,13 +299,18 @@ class lifespan_control : public leaked_node {
     // order(lifespan.state, release): the controller's work so far; pairs with state()
     state_.store(next, std::memory_order_release);
     Sync::here("lifespan.state.changed");
-    emit(lifespan_event_kind::state_changed, {}, lifespan_phase::start, stage_outcome::not_run, 0, elapsed());
+    emit(lifespan_event_kind::state_changed, {}, lifespan_phase::start, stage_outcome::not_run, request().signal,
+         elapsed());
   }
 
-  std::chrono::nanoseconds elapsed() const noexcept { return clock::now() - origin_; }
+  std::chrono::nanoseconds elapsed() const noexcept {
+    return clock::now() - origin_;
+  }
 
-  void add_note(std::string text) noexcept {
+  void add_note(std::initializer_list<std::string_view> parts) noexcept {
     try {
+      std::string text;
+      for (const auto part : parts) text += part;
       const std::lock_guard lock(mutex_);
       notes_.push_back(std::move(text));
     } catch (...) {  // a remark is not worth more than that
@@ -342,11 +355,10 @@ class lifespan_control : public leaked_node {
       try {
         const lifespan_frame<Sync> frame(this, "the reload function");
         options_.on_hangup();
+      } catch (const std::exception& e) {
+        add_note({"reload failed: ", e.what()});
       } catch (...) {
-        try {
-          add_note("reload failed: " + error_text(std::current_exception()));
-        } catch (...) {
-        }
+        add_note({"reload failed"});
       }
       const std::lock_guard lock(mutex_);
       reloading_ = false;
@@ -403,11 +415,10 @@ class lifespan_control : public leaked_node {
  private:
   void take_ownership(int hangup) {
     int culprit = 0;
-    const acquisition result =
-        acquire_signals(wanted_, &on_owned_signal<Sync>, wake_.bell(), culprit, [&] {
-          process_ledger<Sync>.clear();
-          process_ledger<Sync>.configure(hangup, options_.escalation_guard);
-        });
+    const acquisition result = acquire_signals(wanted_, &on_owned_signal<Sync>, wake_.bell(), culprit, [&] {
+      process_ledger<Sync>.clear();
+      process_ledger<Sync>.configure(hangup, options_.escalation_guard);
+    });
     if (result == acquisition::taken) {
       ledger_ = &process_ledger<Sync>;
       return;
@@ -421,8 +432,8 @@ class lifespan_control : public leaked_node {
       throw ownership_conflict("lifespan '" + options_.name + "' cannot own " + signals +
                                ": another lifespan of this process owns its signals");
     }
-    const std::string what = "lifespan '" + options_.name + "' cannot own " +
-                             (culprit != 0 ? signal_name(culprit) : signals);
+    const std::string what =
+        "lifespan '" + options_.name + "' cannot own " + (culprit != 0 ? signal_name(culprit) : signals);
     if (reason == EINVAL) throw std::invalid_argument(what);
     throw std::system_error(reason, std::generic_category(), what);
   }

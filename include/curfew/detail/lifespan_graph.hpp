@@ -27,7 +27,9 @@ CURFEW_BEGIN_NAMESPACE
 namespace detail {
 
 inline constexpr std::size_t phase_count = 5;
-constexpr std::size_t index_of(lifespan_phase phase) noexcept { return static_cast<std::size_t>(phase); }
+constexpr std::size_t index_of(lifespan_phase phase) noexcept {
+  return static_cast<std::size_t>(phase);
+}
 
 /// A fence of any kind, as a stage sees it.
 class fence_port {

@@ -136,7 +136,7 @@ class lifespan_runner : public lifespan_control<Sync>, public std::enable_shared
       try {
         watcher = typename Sync::thread([&] { watch(calls); });
       } catch (...) {
-        this->add_note("no thread to watch the hooks that run on the controller");
+        this->add_note({"no thread to watch the hooks that run on the controller"});
       }
       for (const auto& one : calls) {
         if (one->here) perform(*one, this);
@@ -168,8 +168,8 @@ class lifespan_runner : public lifespan_control<Sync>, public std::enable_shared
     one.began = now;
     one.deadline = later_by(now, span);
     one.slow_at = later_by(now, span / 2);
-    one.soft_at = one.deadline == time_point::max() ? one.deadline
-                                                    : one.deadline - std::min(options_.hang_grace, span / 4);
+    one.soft_at =
+        one.deadline == time_point::max() ? one.deadline : one.deadline - std::min(options_.hang_grace, span / 4);
     one.context = stage_context{one.cut.get_token(), one.deadline, one.phase, told_cause_,
                                 hurried() ? urgency::hurried : urgency::normal};
     this->emit(lifespan_event_kind::stage_begin, one.stage->name, one.phase, stage_outcome::not_run, 0, {});
@@ -190,11 +190,8 @@ class lifespan_runner : public lifespan_control<Sync>, public std::enable_shared
       return true;
     } catch (const std::exception& e) {
       one->owner.reset();
-      try {
-        this->add_note("stage '" + one->stage->name + "': no thread for its " + to_string(one->phase) +
-                       " hook, it ran on the controller (" + e.what() + ")");
-      } catch (...) {
-      }
+      this->add_note({"stage '", one->stage->name, "': no thread for its ", to_string(one->phase),
+                      " hook, it ran on the controller (", e.what(), ")"});
       return false;
     }
   }
@@ -235,7 +232,8 @@ class lifespan_runner : public lifespan_control<Sync>, public std::enable_shared
           one->deadline = std::min(one->deadline, later_by(now, slice(one->budget, now)));
           one->soft_at = now;
         }
-        if (cut || (request.rung != 0 && one->phase == lifespan_phase::start)) one->soft_at = std::min(one->soft_at, now);
+        if (cut || (request.rung != 0 && one->phase == lifespan_phase::start))
+          one->soft_at = std::min(one->soft_at, now);
         step(one, now);
         if (one->settled) continue;
         all = false;
@@ -370,8 +368,8 @@ class lifespan_runner : public lifespan_control<Sync>, public std::enable_shared
     this->emit(lifespan_event_kind::stage_end, one->stage->name, one->phase, stage_outcome::abandoned, 0, running);
   }
 
-  /// Stop callbacks are user code and may block; the watcher must not, so they get a thread. When there is none they run
-  /// here.
+  /// Stop callbacks are user code and may block; the watcher must not, so they get a thread. When there is none they
+  /// run here.
   void fire(const std::shared_ptr<call>& one) noexcept {
     one->cut_fired = true;
     try {

@@ -121,7 +121,8 @@ class stop_ledger {
     word_.store(0, std::memory_order_seq_cst);
     for (int signo = 1; signo < signal_limit; ++signo) {
       if (signo == hangup_.load(std::memory_order_seq_cst)) continue;
-      if (count_of(signo) != seen[static_cast<unsigned>(signo)] && request().rung == 0) climb(signo, ~std::uint64_t{0} >> 12);
+      if (count_of(signo) != seen[static_cast<unsigned>(signo)] && request().rung == 0)
+        climb(signo, ~std::uint64_t{0} >> 12);
     }
   }
 
@@ -170,9 +171,7 @@ template <class Sync>
 void on_owned_signal(int signo) noexcept {
   const handler_scope scope;
   if (!process_signals.in_owner_process()) {
-    struct sigaction original {};
-    original.sa_handler = SIG_DFL;
-    pass_signal_on(signo, &on_owned_signal<Sync>, original);
+    step_aside(signo, &on_owned_signal<Sync>);
     return;
   }
   process_ledger<Sync>.count(signo);

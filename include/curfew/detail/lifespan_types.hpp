@@ -2,7 +2,8 @@
 // Copyright (c) 2026 the curfew authors
 
 /// \file
-/// The vocabulary of ordered_lifespan: states, phases, outcomes, options, what a hook is told, what an observer is told.
+/// The vocabulary of ordered_lifespan: states, phases, outcomes, options, what a hook is told, what an observer is
+/// told.
 
 #ifndef CURFEW_DETAIL_LIFESPAN_TYPES_HPP
 #define CURFEW_DETAIL_LIFESPAN_TYPES_HPP
@@ -61,7 +62,7 @@ enum class exit_code_policy : unsigned char {
 };
 
 constexpr const char* to_string(lifespan_state state) noexcept {
-  constexpr const char* names[] = {"idle",    "starting", "running",  "announcing",  "closing",
+  constexpr const char* names[] = {"idle",     "starting", "running",      "announcing", "closing",
                                    "draining", "stopping", "rolling_back", "stopped"};
   return names[static_cast<unsigned>(state)];
 }
@@ -83,8 +84,8 @@ constexpr const char* to_string(urgency pressure) noexcept {
   return names[static_cast<unsigned>(pressure)];
 }
 
-/// The stages do not form an order, or a budget is not a duration anything can be done in. what() names the culprit, and
-/// for a cycle the path.
+/// The stages do not form an order, or a budget is not a duration anything can be done in. what() names the culprit,
+/// and for a cycle the path.
 struct bad_graph : std::invalid_argument {
   using std::invalid_argument::invalid_argument;
 };
@@ -133,8 +134,8 @@ bool sleep_or_stop(const std::stop_token& token, std::chrono::nanoseconds span) 
 
 /// What a hook may want to know. Valid, and its token alive, for as long as the hook runs.
 struct stage_context {
-  /// In a start hook: fires when a stop is requested. In every hook: fires shortly before the deadline, and at once when
-  /// the stop becomes hurried. A hook that returns on it in time counts as `ok`.
+  /// In a start hook: fires when a stop is requested. In every hook: fires shortly before the deadline, and at once
+  /// when the stop becomes hurried. A hook that returns on it in time counts as `ok`.
   std::stop_token token;
   /// When the hook will be given up, as planned at its begin; being hurried moves the real one forward.
   std::chrono::steady_clock::time_point deadline;
@@ -161,8 +162,8 @@ struct lifespan_options {
   std::chrono::nanoseconds stage_drain = std::chrono::seconds(10);
   std::chrono::nanoseconds stage_stop = std::chrono::seconds(5);
   std::chrono::nanoseconds stage_reserve = std::chrono::milliseconds(100);  ///< kept back for every hook still to come
-  std::chrono::nanoseconds hang_grace = std::chrono::milliseconds(200);     ///< from token to deadline, at most a quarter
-  std::chrono::nanoseconds announce{0};                                     ///< not ready, still admitting, before closing
+  std::chrono::nanoseconds hang_grace = std::chrono::milliseconds(200);  ///< from token to deadline, at most a quarter
+  std::chrono::nanoseconds announce{0};                                  ///< not ready, still admitting, before closing
   std::chrono::nanoseconds hurried_budget = std::chrono::seconds(2);
   std::chrono::nanoseconds escalation_guard = std::chrono::milliseconds(500);
   /// Taken in the constructor. Empty: no handlers at all (tests, children).
@@ -185,10 +186,10 @@ enum class lifespan_event_kind : unsigned char {
 /// Told to observers, one at a time, on the thread that drives the lifespan.
 struct lifespan_event {
   lifespan_event_kind kind;
-  std::string stage;                 ///< empty when it is about the lifespan
-  lifespan_phase phase;              ///< of stage_* events
-  stage_outcome outcome;             ///< of stage_end and stage_hung
-  int signal;                        ///< of handler_displaced and unattended
+  std::string stage;      ///< empty when it is about the lifespan
+  lifespan_phase phase;   ///< of stage_* events
+  stage_outcome outcome;  ///< of stage_end and stage_hung
+  int signal;             ///< of handler_displaced and unattended; state_changed: the first stop signal so far
   std::chrono::nanoseconds elapsed;  ///< stage_*: in this hook; else since the start or the stop request
 };
 

@@ -39,7 +39,9 @@ namespace detail {
 
 /// Signals are numbered 1 to 64 at most, one bit each.
 inline constexpr int signal_limit = 65;
-constexpr bool is_signal(int signo) noexcept { return signo > 0 && signo < signal_limit; }
+constexpr bool is_signal(int signo) noexcept {
+  return signo > 0 && signo < signal_limit;
+}
 constexpr std::uint64_t signal_bit(int signo) noexcept {
   return is_signal(signo) ? std::uint64_t{1} << (signo - 1) : 0;
 }
@@ -47,15 +49,22 @@ constexpr std::uint64_t signal_bit(int signo) noexcept {
 /// "SIGTERM" for those that people send, "signal 42" for the others.
 inline std::string signal_name(int signo) {
   switch (signo) {
-    case SIGINT: return "SIGINT";
-    case SIGTERM: return "SIGTERM";
+    case SIGINT:
+      return "SIGINT";
+    case SIGTERM:
+      return "SIGTERM";
 #if CURFEW_POSIX
-    case SIGHUP: return "SIGHUP";
-    case SIGQUIT: return "SIGQUIT";
-    case SIGUSR1: return "SIGUSR1";
-    case SIGUSR2: return "SIGUSR2";
+    case SIGHUP:
+      return "SIGHUP";
+    case SIGQUIT:
+      return "SIGQUIT";
+    case SIGUSR1:
+      return "SIGUSR1";
+    case SIGUSR2:
+      return "SIGUSR2";
 #endif
-    default: return "signal " + std::to_string(signo);
+    default:
+      return "signal " + std::to_string(signo);
   }
 }
 
@@ -87,13 +96,6 @@ inline bool has_disposition(int signo, signal_handler handler) noexcept {
   return ::sigaction(signo, nullptr, &now) == 0 && now.sa_handler == handler;
 }
 
-/// In a handler that has nobody to tell: gives the signal to whatever disposition is there now, or, when that is still
-/// this handler, to \p otherwise. The signal is blocked while its handler runs and so is delivered on the return.
-inline void pass_signal_on(int signo, signal_handler self, const struct sigaction& otherwise) noexcept {
-  if (has_disposition(signo, self)) ::sigaction(signo, &otherwise, nullptr);
-  ::raise(signo);
-}
-
 /// Lives for ever and is only ever reached through the one object below. Its atomics are those of the production
 /// policy whatever the policy of the owner: a handler may interrupt any thread at any instruction, also one that a
 /// policy is just moving about.
@@ -105,6 +107,7 @@ inline void pass_signal_on(int signo, signal_handler self, const struct sigactio
 ///   owner has withdrawn it and has seen this at 0.
 /// - `mark`: an int in a page that a fork wipes. 1 in the process that took the signals, 0 in its children; null where
 ///   the system cannot do that and the handler has to ask for the pid.
+/// - `restored`: the handlers that were put back when the last owner went, for stragglers; see step_aside().
 /// - `lock`: pid of the thread's process while dispositions are changed, 0 when free; never taken in a handler. A child
 ///   that inherits it held takes it over.
 struct signal_table {
@@ -116,6 +119,7 @@ struct signal_table {
   atomic<int> bell{-1};
   atomic<unsigned> running{0};
   atomic<atomic<int>*> mark{nullptr};
+  atomic<signal_handler> restored[signal_limit]{};
   atomic<int> lock{0};
 
   // Guarded by `lock`: what was there before, and which of the owned signals were really taken.
@@ -155,6 +159,23 @@ class handler_scope {
 /// because a handler never waits for anything.
 inline void await_handlers() noexcept {
   while (process_signals.running.load(std::memory_order_seq_cst) != 0) std_sync::yield();
+}
+
+/// What the owner's handler does when there is no owner. In a forked child: lets the signal do what it does by default.
+/// In the owner's process, later: a straggler, whose frame was made before its disposition was restored, raises the
+/// signal again for the restored one; so does a handler that somebody had saved and put back, with the default. Called
+/// by somebody else's handler, which is what is left, it does nothing: raising would only bring that one back.
+inline void step_aside(int signo, signal_handler self) noexcept {
+  struct sigaction now {};
+  ::sigaction(signo, nullptr, &now);
+  if (process_signals.owner.load(std::memory_order_seq_cst) != 0 || now.sa_handler == self) {
+    struct sigaction original {};
+    original.sa_handler = SIG_DFL;
+    ::sigaction(signo, &original, nullptr);
+  } else if (now.sa_handler != process_signals.restored[signo].load(std::memory_order_seq_cst)) {
+    return;
+  }
+  ::raise(signo);  // blocked until this handler returns
 }
 
 class disposition_lock {
@@ -256,8 +277,10 @@ enum class acquisition : unsigned char { taken, conflict, refused };
 /// Puts back what is still ours; what somebody else has put on top is left alone. Under the lock.
 inline void restore_dispositions() noexcept {
   for (int signo = 1; signo < signal_limit; ++signo) {
+    const struct sigaction& before = process_signals.saved[signo];
     if ((process_signals.taken & signal_bit(signo)) != 0 && has_disposition(signo, process_signals.handler)) {
-      ::sigaction(signo, &process_signals.saved[signo], nullptr);
+      process_signals.restored[signo].store(before.sa_handler, std::memory_order_seq_cst);
+      ::sigaction(signo, &before, nullptr);
     }
   }
   process_signals.taken = 0;
@@ -368,11 +391,19 @@ acquisition acquire_signals(std::uint64_t, signal_handler, int, int&, Prepare pr
   return acquisition::taken;
 }
 inline void release_signals() noexcept {}
-inline bool is_shutdown_owned(int) noexcept { return false; }
-inline bool is_displaced(int) noexcept { return false; }
-inline std::uint64_t unblock_signals(std::uint64_t) noexcept { return 0; }
+inline bool is_shutdown_owned(int) noexcept {
+  return false;
+}
+inline bool is_displaced(int) noexcept {
+  return false;
+}
+inline std::uint64_t unblock_signals(std::uint64_t) noexcept {
+  return 0;
+}
 inline void block_signals(std::uint64_t) noexcept {}
-[[noreturn]] inline void die_by_signal(int signo) noexcept { std::_Exit(128 + signo); }
+[[noreturn]] inline void die_by_signal(int signo) noexcept {
+  std::_Exit(128 + signo);
+}
 
 #endif
 

@@ -65,11 +65,17 @@ class wakeup {
     if (ends_[1] != ends_[0]) ::close(ends_[1]);
   }
 
-  void ring() const noexcept { ring_bell(ends_[1]); }
+  void ring() const noexcept {
+    ring_bell(ends_[1]);
+  }
 
   /// Readable while it has been rung and nobody has silenced it.
-  int handle() const noexcept { return ends_[0]; }
-  int bell() const noexcept { return ends_[1]; }
+  int handle() const noexcept {
+    return ends_[0];
+  }
+  int bell() const noexcept {
+    return ends_[1];
+  }
 
   void silence() const noexcept {
     unsigned char sink[64];

@@ -128,6 +128,7 @@ class singleton_engine {
 
   CURFEW_COLD handle create() {
     core& c = ensured();
+    Sync::here("singleton.create.missed");
     for (;;) {
       creation mine(c);
       creation_chain circle;

@@ -24,7 +24,7 @@ class singleton_engine;
 /// is gone, on that handle's thread. Eight bytes, movable to other threads, may be held for hours, and outlives resets,
 /// and a `scoped_singleton` too. One handle object must not be used by two threads at once.
 template <class T, class FenceCore, class Sync>
-class [[nodiscard]] basic_singleton_handle {
+class basic_singleton_handle {
  public:
   basic_singleton_handle() noexcept = default;
   basic_singleton_handle(basic_singleton_handle&& other) noexcept : block_(std::exchange(other.block_, nullptr)) {}

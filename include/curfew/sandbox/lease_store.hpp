@@ -10,7 +10,6 @@
 #ifndef CURFEW_SANDBOX_LEASE_STORE_HPP
 #define CURFEW_SANDBOX_LEASE_STORE_HPP
 
-#include <algorithm>
 #include <chrono>
 #include <concepts>
 #include <cstddef>
@@ -107,12 +106,6 @@ class basic_memory_lease_store {
     return held == nullptr ? std::nullopt : std::optional<std::string>(held->who);
   }
 
-  /// How many leases the table holds, lapsed ones that were not dropped yet included. Stale as soon as it is returned.
-  std::size_t was_size() const noexcept {
-    std::lock_guard lock(mutex_);
-    return records_.size();
-  }
-
  private:
   using time_point = std::chrono::steady_clock::time_point;
   struct record {
@@ -135,7 +128,7 @@ class basic_memory_lease_store {
   void put(const std::string& id, const std::string& who, time_point now, std::chrono::nanoseconds ttl, bool mark) {
     if (records_.size() >= drop_at_) {
       std::erase_if(records_, [now](const auto& r) { return now >= r.second.until; });
-      drop_at_ = std::max<std::size_t>(64, 2 * records_.size());  // amortised: one pass per doubling
+      drop_at_ = 2 * records_.size() + 64;  // amortised: one pass per doubling
     }
     records_.insert_or_assign(id, record{who, end_of(now, ttl), mark});
   }

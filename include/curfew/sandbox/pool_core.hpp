@@ -20,6 +20,7 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -48,6 +49,16 @@ struct pool_settings {
   std::map<std::string, std::string> environment;
   std::chrono::seconds time_to_live{0};
 };
+
+/// \throws std::invalid_argument naming the part that is too long or holds a control character
+inline void check_owner(const owner_key& owner) {
+  for (const auto& [part, text] :
+       {std::pair<const char*, const std::string&>("user", owner.user), {"thread", owner.thread}}) {
+    const bool control = std::any_of(text.begin(), text.end(), [](unsigned char c) { return c < 32 || c == 127; });
+    if (control) throw std::invalid_argument(std::string("owner ") + part + " holds a control character");
+    if (text.size() > 256) throw std::invalid_argument(std::string("owner ") + part + " is longer than 256 bytes");
+  }
+}
 
 /// What excludes what:
 /// - The *key* of a request, held through `keyed_serializer`, is the right to work on that request's sandbox for as
@@ -179,6 +190,68 @@ struct pool_core {
     ++counters.forgotten;
     table.untrack(at);
   }
+
+  static identity_conflict met_on(const std::string& id) {
+    return identity_conflict("sandbox " + id + " belongs to another owner");
+  }
+  void refuse_tracked(const std::string& id) {
+    const guard lock(mutex);
+    refuse_tracked_locked(id);
+  }
+  void refuse_tracked_locked(const std::string& id) {
+    if (table.by_id(id)) throw met_on(id);
+  }
+
+  sandbox_info call_create(const create_request& what, entry& fresh, slot& place) {
+    try {
+      return maker->create(what);
+    } catch (const backend_error& error) {
+      const guard lock(mutex);
+      ++counters.backend_errors;
+      if (!error.leftover().empty() && !table.by_id(error.leftover())) {
+        fresh.info.id = error.leftover();
+        table.track(std::move(fresh), std::move(place), slot_state::tombstone);
+        ++counters.created;
+      }
+      throw;
+    } catch (...) {
+      count(&provider_stats::backend_errors);
+      throw;
+    }
+  }
+
+  /// Finds an active entry, and counts as activity on it.
+  template <class Find, class Act>
+  bool used_now(Find find, Act act) noexcept {
+    if (forked()) return false;
+    try {
+      const time_point moment = now();
+      const guard lock(mutex);
+      const auto at = find();
+      if (!at || (*at)->state() != slot_state::active) return false;
+      act(**at);
+      (*at)->active_at = moment;
+      return true;
+    } catch (...) {
+      return false;
+    }
+  }
+
+  /// A create under way: what a failed shutdown names while there is no id yet. The key makes the request unique.
+  struct making_guard {
+    making_guard(pool_core& where, const std::string& request) : pool(where) {
+      const guard lock(pool.mutex);
+      at = pool.making.insert(request).first;
+    }
+    ~making_guard() {
+      const guard lock(pool.mutex);
+      pool.making.erase(at);
+    }
+    making_guard(const making_guard&) = delete;
+    making_guard& operator=(const making_guard&) = delete;
+    pool_core& pool;
+    std::set<std::string>::iterator at;
+  };
 
   // ---- the end of one
 

@@ -106,7 +106,9 @@ class pool_finish {
     {
       const guard lock(pool->mutex);
       pool->swept = true;
-      for (const auto state : {slot_state::active, slot_state::warm, slot_state::tombstone}) {
+      // A transition whose key is free was given up for lack of memory.
+      for (const auto state :
+           {slot_state::transitioning, slot_state::active, slot_state::warm, slot_state::tombstone}) {
         auto& listed = pool->table.in(state);
         for (auto next = listed.begin(); next != listed.end();) {
           const auto at = next++;

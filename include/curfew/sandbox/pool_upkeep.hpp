@@ -16,6 +16,7 @@
 #include <initializer_list>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -101,6 +102,17 @@ class pool_upkeep {
     }
     const auto [since, first_sight] = pool_.unowned_since.try_emplace(item.id, now);
     return !first_sight && now - since->second >= grace;
+  }
+
+  /// Adopts what of an inventory is orphaned, each into a slot from \p place. Returns how many.
+  template <class Place>
+  std::size_t adopt_orphans(const std::vector<sandbox_info>& items, std::chrono::nanoseconds grace, Place&& place) {
+    std::size_t adopted = 0;
+    for (const auto& item : items) {
+      if (pool_.forked() || pool_.fence.is_closed()) break;
+      if (orphaned(item, grace) && adopt_warm(item, place())) ++adopted;
+    }
+    return adopted;
   }
 
   /// An id that vanished starts its grace over when it comes back.

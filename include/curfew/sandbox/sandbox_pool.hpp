@@ -109,6 +109,9 @@ class sandbox_pool final : public lease_host, public std::enable_shared_from_thi
     return finish_.run({this->shared_from_this(), &core_}, *maintain_, *renew_, hand_over);
   }
 
+  /// For a forked child, which must not run the destructor: threads of the parent may wait in there.
+  void outlive_process() noexcept { self_ = this->shared_from_this(); }
+
   // ---- the steps of an acquire, which a provider strings together
 
   /// Waits for the key of a request; refuses when a shutdown comes first.
@@ -117,7 +120,13 @@ class sandbox_pool final : public lease_host, public std::enable_shared_from_thi
     if (!held) refuse();
     return held;
   }
-  std::optional<entry_at> find(const std::string& request) { return core_.find(request); }
+  /// What is tracked for a request. \throws identity_conflict when it is another owner's: ids are hashes
+  std::optional<entry_at> find(const std::string& request, const owner_key& owner) {
+    const guard lock(core_.mutex);
+    const auto at = core_.table.by_request(request);
+    if (at && !(*at)->never_given && (*at)->owner != owner) throw core::met_on((*at)->info.id);
+    return at;
+  }
 
   /// Whether a tracked sandbox may be handed out. When not, it was ended and \p place is its slot, for a fresh one.
   bool usable(entry_at at, slot& place) {
@@ -169,7 +178,7 @@ class sandbox_pool final : public lease_host, public std::enable_shared_from_thi
   /// Takes a discovered sandbox over. Empty when it was dead and was ended: then \p place is the slot again.
   std::optional<lease> adopt(const sandbox_info& found, const owner_key& owner, const std::string& request,
                              slot& place) {
-    refuse_tracked(found.id);
+    core_.refuse_tracked(found.id);
     core_.take(found.id);
     Sync::here("pool.discover.taken");
     const bool dead = core_.probe(found.id) == liveness::dead;
@@ -178,7 +187,7 @@ class sandbox_pool final : public lease_host, public std::enable_shared_from_thi
     std::optional<victim> replaceable;
     {
       const guard lock(core_.mutex);
-      refuse_tracked_locked(found.id);
+      core_.refuse_tracked_locked(found.id);
       if (!core_.fence.is_closed()) {
         const auto at = core_.table.track(std::move(fresh), std::move(place), slot_state::transitioning);
         ++core_.counters.adopted;
@@ -196,9 +205,10 @@ class sandbox_pool final : public lease_host, public std::enable_shared_from_thi
 
   /// Makes a sandbox and commits it. Whatever goes wrong, nothing is left that is not tracked.
   lease create(const owner_key& owner, const std::string& request, slot place, bool anonymous) {
-    const making in_flight(core_, request);
+    const typename core::making_guard in_flight(core_, request);
     entry fresh{.info = {}, .request = request, .owner = owner, .active_at = core_.now(), .anonymous = anonymous};
-    grantee to{call_create({request, owner, core_.settings.environment, core_.settings.time_to_live}, fresh, place)};
+    grantee to{
+        core_.call_create({request, owner, core_.settings.environment, core_.settings.time_to_live}, fresh, place)};
     Sync::here("pool.acquire.created");
     const bool unnamed = to.info.id.empty();
     if (unnamed) to.info.id = request;
@@ -207,7 +217,7 @@ class sandbox_pool final : public lease_host, public std::enable_shared_from_thi
     bool taken = false;
     std::optional<victim> unwanted;
     try {
-      refuse_tracked(id);
+      core_.refuse_tracked(id);
       try {
         taken = !unnamed && core_.store->take(id, core_.settings.owner_id, core_.settings.lease_ttl);
       } catch (...) {
@@ -219,7 +229,7 @@ class sandbox_pool final : public lease_host, public std::enable_shared_from_thi
       to.whose = to.owner = owner;
       to.at = core_.now();
       const guard lock(core_.mutex);
-      refuse_tracked_locked(id);
+      core_.refuse_tracked_locked(id);
       const auto at = core_.table.track(std::move(fresh), std::move(place), slot_state::transitioning);
       ++core_.counters.created;
       if (taken && !core_.fence.is_closed()) return occupy(at, std::move(to));
@@ -280,7 +290,7 @@ class sandbox_pool final : public lease_host, public std::enable_shared_from_thi
 
   std::optional<sandbox_info> get(const std::string& id) noexcept {
     std::optional<sandbox_info> info;
-    used_now([&] { return core_.table.by_id(id); }, [&](entry& e) { info = e.info; });
+    core_.used_now([&] { return core_.table.by_id(id); }, [&](entry& e) { info = e.info; });
     return info;
   }
   bool lease_valid(const std::string& id, std::uint64_t tenancy) const noexcept override {
@@ -289,7 +299,7 @@ class sandbox_pool final : public lease_host, public std::enable_shared_from_thi
     return core_.table.leased(id, tenancy).has_value();
   }
   bool touch_lease(const std::string& id, std::uint64_t tenancy) noexcept override {
-    return used_now([&] { return core_.table.leased(id, tenancy); }, [](entry&) {});
+    return core_.used_now([&] { return core_.table.leased(id, tenancy); }, [](entry&) {});
   }
   bool owns(const lease& granted) { return granted_by(granted, this->weak_from_this()); }
 
@@ -308,7 +318,7 @@ class sandbox_pool final : public lease_host, public std::enable_shared_from_thi
           --e.leases;  // not the last, so nobody needs to be kept out
         }
       };
-      if (!used_now(leased, leave) || request.empty()) return;
+      if (!core_.used_now(leased, leave) || request.empty()) return;
       const key held = core_.keys.acquire(request);
       if (!held) return;
       Sync::here("pool.release.keyed");
@@ -340,22 +350,6 @@ class sandbox_pool final : public lease_host, public std::enable_shared_from_thi
     time_point at = {};
   };
 
-  // A create under way: what a failed shutdown names while there is no id yet. The key makes the request unique.
-  struct making {
-    making(core& where, const std::string& request) : pool(where) {
-      const guard lock(pool.mutex);
-      at = pool.making.insert(request).first;
-    }
-    ~making() {
-      const guard lock(pool.mutex);
-      pool.making.erase(at);
-    }
-    making(const making&) = delete;
-    making& operator=(const making&) = delete;
-    core& pool;
-    std::set<std::string>::iterator at;
-  };
-
   sandbox_pool(std::shared_ptr<B> backend, std::shared_ptr<S> store, pool_settings settings)
       : core_(std::move(backend), std::move(store), std::move(settings)) {}
 
@@ -379,32 +373,6 @@ class sandbox_pool final : public lease_host, public std::enable_shared_from_thi
     if (how != ending::gone)
       throw backend_error(backend_fault::conflict, "sandbox " + id + " could not be ended to be replaced");
   }
-  void refuse_tracked(const std::string& id) {
-    const guard lock(core_.mutex);
-    refuse_tracked_locked(id);
-  }
-  void refuse_tracked_locked(const std::string& id) {
-    if (core_.table.by_id(id)) throw identity_conflict("sandbox " + id + " belongs to another owner");
-  }
-
-  sandbox_info call_create(const create_request& what, entry& fresh, slot& place) {
-    try {
-      return core_.maker->create(what);
-    } catch (const backend_error& error) {
-      const guard lock(core_.mutex);
-      ++core_.counters.backend_errors;
-      if (!error.leftover().empty() && !core_.table.by_id(error.leftover())) {
-        fresh.info.id = error.leftover();
-        core_.table.track(std::move(fresh), std::move(place), slot_state::tombstone);
-        ++core_.counters.created;
-      }
-      throw;
-    } catch (...) {
-      core_.count(&provider_stats::backend_errors);
-      throw;
-    }
-  }
-
   // Under the pool's mutex, and nothing in it can fail.
   lease occupy(entry_at at, grantee&& to) noexcept {
     if (at->state() != slot_state::active) core_.table.move(at, slot_state::active);
@@ -415,27 +383,11 @@ class sandbox_pool final : public lease_host, public std::enable_shared_from_thi
     return grant(this->weak_from_this(), std::move(to.info), std::move(to.whose), at->tenancy);
   }
 
-  // Finds an active entry, and counts as activity on it.
-  template <class Find, class Act>
-  bool used_now(Find find, Act act) noexcept {
-    if (forked()) return false;
-    try {
-      const time_point now = core_.now();
-      const guard lock(core_.mutex);
-      const auto at = find();
-      if (!at || (*at)->state() != slot_state::active) return false;
-      act(**at);
-      (*at)->active_at = now;
-      return true;
-    } catch (...) {
-      return false;
-    }
-  }
-
   core core_;
   pool_finish<B, S, Sync> finish_;
   std::optional<worker> maintain_;
   std::optional<worker> renew_;
+  std::shared_ptr<sandbox_pool> self_;
 };
 
 }  // namespace sandbox

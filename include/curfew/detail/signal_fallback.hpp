@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// What the guards of signals.hpp share: per signal a stack of guards, of which the newest is served, and the handler
+/// that wakes it.
+
+#ifndef CURFEW_DETAIL_SIGNAL_FALLBACK_HPP
+#define CURFEW_DETAIL_SIGNAL_FALLBACK_HPP
+
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <functional>
+#include <initializer_list>
+#include <memory>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <system_error>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <curfew/detail/config.hpp>
+#include <curfew/detail/leaked.hpp>
+#include <curfew/detail/signal_table.hpp>
+#include <curfew/detail/signal_wakeup.hpp>
+#include <curfew/detail/sync.hpp>
+
+CURFEW_BEGIN_NAMESPACE
+namespace detail {
+
+#if CURFEW_POSIX
+
+/// One guard's hold on one signal; a link of that signal's stack. Guarded by the disposition lock.
+struct fallback_entry {
+  int signo = 0;
+  int bell = -1;
+  bool listed = false;
+  struct sigaction before {};  // what was there when it was installed
+  fallback_entry* above = nullptr;
+  fallback_entry* below = nullptr;
+};
+
+/// Per signal and process. The handler reads `bell`, `pid`, and, when it finds nobody to wake, `orphan[active]`: the
+/// other copy of `orphan` is written only when no handler that may have seen it active is still running.
+struct fallback_slot {
+  std_sync::atomic<int> bell{-1};        // of the newest guard, -1 without one
+  std_sync::atomic<int> pid{0};          // of the process whose guards these are
+  std_sync::atomic<unsigned> caught{0};  // not yet served
+  std_sync::atomic<int> active{0};
+  struct sigaction orphan[2]{};
+  fallback_entry* newest = nullptr;  // guarded by the disposition lock
+};
+struct fallback_table {
+  fallback_slot slots[signal_limit];
+};
+static_assert(std::is_trivially_destructible_v<fallback_table>);
+
+CURFEW_VISIBLE inline constinit fallback_table fallbacks{};
+
+/// Wakes the newest guard. Without one, which is the case in a forked child and after a guard went while somebody else
+/// had saved its handler, the signal goes where it would have gone without the guard.
+inline void on_fallback_signal(int signo) noexcept {
+  const handler_scope scope;
+  fallback_slot& slot = fallbacks.slots[signo];
+  const int bell = slot.bell.load(std::memory_order_seq_cst);
+  if (bell >= 0 && slot.pid.load(std::memory_order_seq_cst) == ::getpid()) {
+    slot.caught.fetch_add(1, std::memory_order_seq_cst);
+    ring_bell(bell);
+    return;
+  }
+  // Whatever is there now: who calls this handler from his own would otherwise be called again and again.
+  ::sigaction(signo, &slot.orphan[slot.active.load(std::memory_order_seq_cst)], nullptr);
+  ::raise(signo);
+}
+
+inline bool is_ignored(const struct sigaction& action) noexcept {
+  return (action.sa_flags & SA_SIGINFO) == 0 && action.sa_handler == SIG_IGN;
+}
+
+inline bool is_fallback(const struct sigaction& action) noexcept {
+  return action.sa_handler == &on_fallback_signal;
+}
+
+/// Tells the handler whom to wake from now on, and what to restore when there is nobody: what the oldest of the guards
+/// that stand directly on each other has found. \p otherwise when there is no guard. Under the lock.
+inline void show_to_handler(fallback_slot& slot, const struct sigaction& otherwise) noexcept {
+  const struct sigaction* orphan = &otherwise;
+  for (const fallback_entry* entry = slot.newest; entry != nullptr; entry = entry->below) {
+    orphan = &entry->before;
+    if (!is_fallback(*orphan)) break;
+  }
+  await_handlers();
+  const int other = 1 - slot.active.load(std::memory_order_seq_cst);
+  slot.orphan[other] = *orphan;
+  slot.active.store(other, std::memory_order_seq_cst);
+  slot.bell.store(slot.newest != nullptr ? slot.newest->bell : -1, std::memory_order_seq_cst);
+}
+
+/// False, with errno, when the system refuses; true otherwise, and `entry.listed` tells whether it was installed.
+inline bool install_fallback(fallback_entry& entry) noexcept {
+  const disposition_lock lock;
+  if (is_shutdown_owned(entry.signo)) return true;
+  if (::sigaction(entry.signo, nullptr, &entry.before) != 0) return false;
+  if (is_ignored(entry.before)) return true;
+  fallback_slot& slot = fallbacks.slots[entry.signo];
+  if (slot.pid.load(std::memory_order_seq_cst) != ::getpid()) {  // the stack of a parent is no concern of a child
+    slot.newest = nullptr;
+    slot.caught.store(0, std::memory_order_seq_cst);
+    slot.pid.store(::getpid(), std::memory_order_seq_cst);
+  }
+  // Left behind by a guard that is gone: what that one had found is what there is.
+  if (slot.newest == nullptr && is_fallback(entry.before)) {
+    entry.before = slot.orphan[slot.active.load(std::memory_order_seq_cst)];
+  }
+  entry.below = std::exchange(slot.newest, &entry);
+  if (entry.below != nullptr) entry.below->above = &entry;
+  entry.listed = true;
+  show_to_handler(slot, entry.before);
+  const struct sigaction ours = disposition_of(&on_fallback_signal);
+  if (::sigaction(entry.signo, &ours, nullptr) == 0) return true;
+  const int reason = errno;
+  slot.newest = entry.below;
+  if (entry.below != nullptr) entry.below->above = nullptr;
+  entry.listed = false;
+  show_to_handler(slot, entry.before);
+  errno = reason;
+  return false;
+}
+
+/// Takes \p entry off its stack and puts back what it had found, if what is there is still its own. True when a signal
+/// was caught for it that nobody has served.
+inline bool remove_fallback(fallback_entry& entry) noexcept {
+  const disposition_lock lock;
+  if (!entry.listed) return false;
+  entry.listed = false;
+  fallback_slot& slot = fallbacks.slots[entry.signo];
+  const bool was_newest = slot.newest == &entry;
+  if (entry.below != nullptr) entry.below->above = entry.above;
+  if (!was_newest) {
+    entry.above->below = entry.below;
+    // The one above must not put back a handler whose guard is gone.
+    if (is_fallback(entry.above->before)) entry.above->before = entry.before;
+    show_to_handler(slot, entry.before);
+    return false;
+  }
+  slot.newest = entry.below;
+  if (has_disposition(entry.signo, &on_fallback_signal)) ::sigaction(entry.signo, &entry.before, nullptr);
+  show_to_handler(slot, entry.before);
+  return slot.caught.exchange(0, std::memory_order_seq_cst) != 0;
+}
+
+inline bool is_fallback_installed(const fallback_entry& entry) noexcept {
+  const disposition_lock lock;
+  const fallback_slot& slot = fallbacks.slots[entry.signo];
+  return entry.listed && slot.newest == &entry && slot.pid.load(std::memory_order_seq_cst) == ::getpid() &&
+         has_disposition(entry.signo, &on_fallback_signal);
+}
+
+/// Delivered before this returns, on this thread if no other one takes it.
+inline void send_to_self(int signo) noexcept {
+  unblock_signals(signal_bit(signo));
+  ::kill(::getpid(), signo);
+}
+
+/// Signals whose default action is to end the process.
+inline bool ends_by_default(int signo) noexcept {
+  switch (signo) {
+    case SIGCHLD:
+    case SIGCONT:
+    case SIGURG:
+    case SIGSTOP:
+    case SIGTSTP:
+    case SIGTTIN:
+    case SIGTTOU:
+#if defined(SIGWINCH)
+    case SIGWINCH:
+#endif
+      return false;
+    default:
+      return true;
+  }
+}
+
+/// The thread of one guard, and what it needs.
+template <class Sync>
+class fallback_service : public leaked_node, public std::enable_shared_from_this<fallback_service<Sync>> {
+ public:
+  fallback_service(std::initializer_list<int> signals, std::function<void(int)> callback)
+      : callback_(std::move(callback)), pid_(::getpid()), entries_(signals.size()) {
+    std::size_t used = 0;
+    std::uint64_t seen = 0;
+    for (const int signo : signals) {
+      if (!is_signal(signo)) throw std::invalid_argument("fallback_signal_guard: no signal " + std::to_string(signo));
+      if ((seen & signal_bit(signo)) != 0) continue;
+      seen |= signal_bit(signo);
+      entries_[used++].signo = signo;
+    }
+    entries_.resize(used);
+    for (auto& entry : entries_) entry.bell = wake_.bell();
+  }
+
+  /// All or nothing. No thread is left when there is nothing to guard.
+  void start() {
+    thread_ = typename Sync::thread([self = this->shared_from_this()] { self->serve(); });
+    bool any = false;
+    for (auto& entry : entries_) {
+      if (!install_fallback(entry)) {
+        const int reason = errno;
+        const std::string what = "fallback_signal_guard: cannot guard " + signal_name(entry.signo);
+        stop();
+        if (reason == EINVAL) throw std::invalid_argument(what);
+        throw std::system_error(reason, std::generic_category(), what);
+      }
+      any = any || entry.listed;
+    }
+    if (!any) stop();
+  }
+
+  /// Waits for a callback that is running, unless that is who calls. A signal that was caught but not served yet goes
+  /// to where it would have gone without the guard.
+  void stop() noexcept {
+    std::uint64_t unserved = 0;
+    for (auto& entry : entries_) {
+      if (remove_fallback(entry)) unserved |= signal_bit(entry.signo);
+    }
+    await_handlers();
+    over_.store(true, std::memory_order_seq_cst);
+    wake_.ring();
+    if (thread_.joinable()) {
+      if (thread_.get_id() == Sync::self()) {
+        thread_.detach();
+      } else {
+        thread_.join();
+      }
+    }
+    for (const auto& entry : entries_) {
+      if ((unserved & signal_bit(entry.signo)) != 0) send_to_self(entry.signo);
+    }
+  }
+
+  bool installed(int signo) const noexcept {
+    for (const auto& entry : entries_) {
+      if (entry.signo == signo) return is_fallback_installed(entry);
+    }
+    return false;
+  }
+  bool in_forked_child() const noexcept { return ::getpid() != pid_; }
+
+ private:
+  void serve() noexcept {
+    for (;;) {
+      for (auto& entry : entries_) serve(entry);
+      if (over_.load(std::memory_order_seq_cst)) return;
+      wake_.wait_until(Sync::clock::time_point::max());
+    }
+  }
+
+  void serve(fallback_entry& entry) noexcept {
+    {
+      const disposition_lock lock;
+      fallback_slot& slot = fallbacks.slots[entry.signo];
+      if (!entry.listed || slot.newest != &entry) return;
+      if (slot.caught.exchange(0, std::memory_order_seq_cst) == 0) return;
+    }
+    Sync::here("fallback.serve.caught");
+    if (is_shutdown_owned(entry.signo) && !has_disposition(entry.signo, &on_fallback_signal)) {
+      send_to_self(entry.signo);  // a lifespan has come in between: it is its signal now
+      return;
+    }
+    try {
+      callback_(entry.signo);
+    } catch (...) {  // whatever went wrong in there, the signal still has to take its course
+    }
+    remove_fallback(entry);
+    send_to_self(entry.signo);
+    const bool by_default = (entry.before.sa_flags & SA_SIGINFO) == 0 && entry.before.sa_handler == SIG_DFL;
+    if (::getpid() == 1 && by_default && ends_by_default(entry.signo)) std::_Exit(128 + entry.signo);
+  }
+
+  const std::function<void(int)> callback_;
+  const pid_t pid_;
+  const wakeup<Sync> wake_;
+  std::vector<fallback_entry> entries_;
+  typename Sync::template atomic<bool> over_{false};
+  typename Sync::thread thread_;
+};
+
+#endif
+
+}  // namespace detail
+CURFEW_END_NAMESPACE
+
+#endif  // CURFEW_DETAIL_SIGNAL_FALLBACK_HPP

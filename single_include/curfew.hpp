@@ -1,0 +1,11169 @@
+// curfew 0.1.0, as one file. Generated from include/curfew by cmake/amalgamate.cmake: edit there, not here.
+//
+// MIT License
+//
+// Copyright (c) 2026 the curfew authors
+//
+// Permission is hereby granted, free of charge, to any person obtaining a copy
+// of this software and associated documentation files (the "Software"), to deal
+// in the Software without restriction, including without limitation the rights
+// to use, copy, modify, merge, publish, distribute, sublicense, and/or sell
+// copies of the Software, and to permit persons to whom the Software is
+// furnished to do so, subject to the following conditions:
+//
+// The above copyright notice and this permission notice shall be included in all
+// copies or substantial portions of the Software.
+//
+// THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR
+// IMPLIED, INCLUDING BUT NOT LIMITED TO THE WARRANTIES OF MERCHANTABILITY,
+// FITNESS FOR A PARTICULAR PURPOSE AND NONINFRINGEMENT. IN NO EVENT SHALL THE
+// AUTHORS OR COPYRIGHT HOLDERS BE LIABLE FOR ANY CLAIM, DAMAGES OR OTHER
+// LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR OTHERWISE, ARISING FROM,
+// OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE
+// SOFTWARE.
+
+// clang-format off
+// ---- begin curfew/curfew.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// The whole kit in one include. Costs the compile time of all of it: include the one header you need where that
+/// counts.
+
+#ifndef CURFEW_HPP
+#define CURFEW_HPP
+
+// ---- begin curfew/version.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// The version of the kit, and the only place that says it: CMake and the package files read it from here.
+
+#ifndef CURFEW_VERSION_HPP
+#define CURFEW_VERSION_HPP
+
+#define CURFEW_VERSION_MAJOR 0
+#define CURFEW_VERSION_MINOR 1
+#define CURFEW_VERSION_PATCH 0
+
+#endif  // CURFEW_VERSION_HPP
+
+// Outside the guard, so that it is seen each time. Two copies of the kit (a module header and the single header, say)
+// may meet in one translation unit, but only as the same version: the guards would drop half of the second in silence.
+#if CURFEW_VERSION_MAJOR != 0 || CURFEW_VERSION_MINOR != 1 || CURFEW_VERSION_PATCH != 0
+#error "curfew: two different versions of the kit meet in one translation unit"
+#endif
+// ---- end curfew/version.hpp
+
+// ---- begin curfew/admission_fence.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// `admission_fence` answers two questions about a piece of work that many threads may be doing: may I still come in,
+/// and is everybody out? Entering is one atomic verdict, closing refuses all who come later, draining waits for those
+/// who came before. `compact_admission_fence` is the same in 16 bytes. Protocols: docs/design/admission_fence.md.
+
+#ifndef CURFEW_ADMISSION_FENCE_HPP
+#define CURFEW_ADMISSION_FENCE_HPP
+
+#include <chrono>
+#include <cstdint>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+// ---- begin curfew/detail/compact_core.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// The fence protocol in one word, for one fence per object and millions of objects. Threads that enter share that
+/// word's cache line. The lot is touched only when somebody waits.
+
+#ifndef CURFEW_DETAIL_COMPACT_CORE_HPP
+#define CURFEW_DETAIL_COMPACT_CORE_HPP
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+
+// ---- begin curfew/detail/config.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// Feature probes, the ABI namespace and the one way out for misuse that cannot be reported. Standard headers only.
+
+#ifndef CURFEW_DETAIL_CONFIG_HPP
+#define CURFEW_DETAIL_CONFIG_HPP
+
+#include <cstddef>
+#include <cstdio>
+#include <exception>
+
+// curfew/version.hpp: above
+
+#if defined(__cplusplus) && __cplusplus < 202002L && (!defined(_MSVC_LANG) || _MSVC_LANG < 202002L)
+#error "curfew needs C++20: compile with -std=c++20 or later"
+#endif
+
+// The inline namespace is an ABI epoch: bumped when a layout or a protocol changes, and not otherwise, so that two
+// objects of one program that were built against different epochs do not merge each other's inline functions.
+#define CURFEW_BEGIN_NAMESPACE \
+  namespace curfew {           \
+  inline namespace abi1 {
+#define CURFEW_END_NAMESPACE \
+  }                          \
+  }
+
+// Process-wide state carries default visibility, so that shared objects built with -fvisibility=hidden still share it.
+#if defined(__GNUC__) || defined(__clang__)
+#define CURFEW_VISIBLE __attribute__((visibility("default")))
+#define CURFEW_NOINLINE __attribute__((noinline))
+#define CURFEW_COLD __attribute__((cold, noinline))
+#else
+#define CURFEW_VISIBLE
+#define CURFEW_NOINLINE
+#define CURFEW_COLD
+#endif
+
+#if defined(__unix__) || defined(__APPLE__)
+#define CURFEW_POSIX 1
+#else
+#define CURFEW_POSIX 0
+#endif
+
+CURFEW_BEGIN_NAMESPACE
+namespace detail {
+
+/// Bytes between two objects that different cores write. Fixed rather than taken from the compiler, because it is part
+/// of the layout and std::hardware_destructive_interference_size may change with a tuning flag.
+#if defined(__APPLE__) && defined(__aarch64__)
+inline constexpr std::size_t cache_line = 128;
+#else
+inline constexpr std::size_t cache_line = 64;
+#endif
+
+/// Ends the process after a precondition was broken in a way that would corrupt memory if the program went on.
+/// Prints `curfew: <what> <name>` to stderr first; \p name may be empty.
+[[noreturn]] CURFEW_COLD inline void fail(const char* what, const char* name = "") noexcept {
+  std::fprintf(stderr, "curfew: %s%s%s\n", what, *name != '\0' ? " " : "", name);
+  std::terminate();
+}
+
+}  // namespace detail
+CURFEW_END_NAMESPACE
+
+#endif  // CURFEW_DETAIL_CONFIG_HPP
+// ---- end curfew/detail/config.hpp
+
+// ---- begin curfew/detail/drain.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// What the fence kinds share about being drained: the result of a wait, the hook, and the critical section in which
+/// waits are ended. The protocols themselves are in striped_core.hpp and compact_core.hpp.
+
+#ifndef CURFEW_DETAIL_DRAIN_HPP
+#define CURFEW_DETAIL_DRAIN_HPP
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+
+// curfew/detail/config.hpp: above
+
+// ---- begin curfew/detail/lot.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// The waiting place. A fixed table of buckets, hashed by address, each one a mutex and a list of nodes. Nodes live in
+/// the waiter's stack frame or in the waiter's own object, so waiting allocates nothing; the table lives as long as the
+/// process, so that whoever ends a wait never touches the memory of the object that was waited for.
+
+#ifndef CURFEW_DETAIL_LOT_HPP
+#define CURFEW_DETAIL_LOT_HPP
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <type_traits>
+
+// curfew/detail/config.hpp: above
+
+// ---- begin curfew/detail/sync.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// The seam: the only header that names std::atomic, std::mutex, threads and clocks. Every primitive takes them from a
+/// policy, its last and defaulted template parameter, so that the same code also runs under seeded delays, under named
+/// park points in the tests, and under a model checker. Users never spell the policy.
+
+#ifndef CURFEW_DETAIL_SYNC_HPP
+#define CURFEW_DETAIL_SYNC_HPP
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+#include <type_traits>
+
+// curfew/detail/config.hpp: above
+
+CURFEW_BEGIN_NAMESPACE
+
+/// The policy of production code: aliases of the standard library, nothing added.
+///
+/// A policy of one's own derives from this one and hides what it changes. What each member must do:
+/// - `atomic`, `mutex`, `condition_variable`, `thread`: the standard meaning.
+/// - `plain<T>`: data that is not atomic and that the protocol itself must protect; a checker may watch it for races.
+/// - `clock`: monotonic. `self()`: names the calling thread. `yield()`, `pause()`: give way, as a hint only.
+/// - `sleep_for(d)`: at least that long. `name_thread(name)`: names the calling thread for debuggers, as a hint only.
+/// - `stripe()`: a small number that stays the same for the life of the calling thread and differs between threads as
+///   far as possible. Spreads contention; correctness never depends on it.
+/// - `local<Tag, T>()`: one zero-initialised T per thread and Tag; T is trivially destructible, so that it can be
+///   reached from the destructors of other thread_local objects. No dynamic initialiser runs on any access.
+/// - `here(tag)`: a named point inside a protocol. Does nothing here; tests park threads there.
+struct std_sync {
+  template <class T>
+  using atomic = std::atomic<T>;
+  template <class T>
+  using plain = T;
+  using mutex = std::mutex;
+  using condition_variable = std::condition_variable;
+  using thread = std::thread;
+  using thread_id = std::thread::id;
+  using clock = std::chrono::steady_clock;
+
+  static thread_id self() noexcept { return std::this_thread::get_id(); }
+  static void yield() noexcept { std::this_thread::yield(); }
+  static void pause() noexcept {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    asm volatile("yield");
+#endif
+  }
+
+  static void sleep_for(std::chrono::nanoseconds d) { std::this_thread::sleep_for(d); }
+  static void name_thread([[maybe_unused]] const char* name) noexcept {
+#if defined(__linux__)
+    char cut[16] = {};  // what the kernel keeps of it
+    for (std::size_t i = 0; i + 1 < sizeof cut && name[i] != '\0'; ++i) cut[i] = name[i];
+    static_cast<void>(pthread_setname_np(pthread_self(), cut));
+#endif
+  }
+
+  static unsigned stripe() noexcept {
+    const unsigned mine = stripe_;
+    return mine != 0 ? mine : assign_stripe();
+  }
+
+  template <class Tag, class T>
+  static T& local() noexcept {
+    static_assert(std::is_trivially_destructible_v<T>, "curfew: a thread-local slot must not need a destructor");
+    static constinit thread_local T value{};
+    return value;
+  }
+
+  static constexpr void here(const char*) noexcept {}
+
+ private:
+  CURFEW_COLD static unsigned assign_stripe() noexcept {
+    // order(none, relaxed): hands out distinct numbers, guards nothing
+    unsigned next = next_stripe_.fetch_add(1, std::memory_order_relaxed) + 1;
+    if (next == 0) next = 1;  // 0 means unassigned
+    return stripe_ = next;
+  }
+
+  static inline constinit thread_local unsigned stripe_ = 0;
+  static inline constinit std::atomic<unsigned> next_stripe_{0};
+};
+
+CURFEW_END_NAMESPACE
+
+#endif  // CURFEW_DETAIL_SYNC_HPP
+// ---- end curfew/detail/sync.hpp
+
+CURFEW_BEGIN_NAMESPACE
+namespace detail {
+
+/// What a node waits for. Two protocols that use one address as their key do not see each other's nodes.
+enum class lot_kind : unsigned char { sleeper, drainer, hook };
+
+struct lot_list;
+
+/// Intrusive and doubly linked. Every field is guarded by the mutex of the bucket that the key belongs to.
+struct lot_node {
+  lot_node* next = nullptr;
+  lot_node* prev = nullptr;
+  lot_list* home = nullptr;         // the list this node is on; null when on none
+  const void* key = nullptr;        // what it waits for
+  const unsigned* forks = nullptr;  // the lot's fork counter, and
+  unsigned forks_seen = 0;          // its value when the node was enlisted
+  lot_kind kind = lot_kind::sleeper;
+
+  /// Whether a list still points here. A forked child that has recreated the lot has dropped all its parent's nodes.
+  bool enlisted() const noexcept { return home != nullptr && *forks == forks_seen; }
+};
+
+/// First in, first out. All zero when empty, so that the table of a process costs no relocations.
+struct lot_list {
+  lot_node* head = nullptr;
+  lot_node* tail = nullptr;
+
+  void push_back(lot_node& node) noexcept {
+    node.home = this;
+    node.next = nullptr;
+    node.prev = tail;
+    (tail != nullptr ? tail->next : head) = &node;
+    tail = &node;
+  }
+  void erase(lot_node& node) noexcept {
+    (node.prev != nullptr ? node.prev->next : head) = node.next;
+    (node.next != nullptr ? node.next->prev : tail) = node.prev;
+    node.home = nullptr;
+  }
+};
+
+/// `now + span`, with `time_point::max()` for "no deadline" where that would overflow and `time_point::min()` for a
+/// span that is not positive (or not a number).
+template <class Clock, class Rep, class Period>
+typename Clock::time_point deadline_after(std::chrono::duration<Rep, Period> span) noexcept {
+  using time_point = typename Clock::time_point;
+  constexpr double forever = 3e9;  // a century in seconds, well inside every clock's range
+  const double seconds = std::chrono::duration_cast<std::chrono::duration<double>>(span).count();
+  if (!(span > span.zero())) return time_point::min();
+  if (seconds >= forever) return time_point::max();
+  return Clock::now() + std::chrono::ceil<typename Clock::duration>(span);
+}
+
+/// The table. Threads park on an address until a predicate holds; protocols that need more open a `visit`.
+///
+/// Locking: at most one bucket is ever held by a thread, nothing is called back under it except predicates of the kit,
+/// and it is never held across a fork on purpose (see recreate()).
+template <class Sync>
+class lot {
+  struct alignas(cache_line) bucket {
+    typename Sync::mutex mutex;
+    lot_list nodes;
+  };
+
+ public:
+  using time_point = typename Sync::clock::time_point;
+
+  /// A thread that waits. `verdict` is 0 while it does.
+  struct sleeper : lot_node {
+    typename Sync::condition_variable wake;
+    unsigned verdict = 0;
+    std::uint64_t count = 0;
+  };
+
+  /// One critical section on the bucket of one key. It refers to the table alone: the object that the key points to may
+  /// be gone by the time it ends.
+  class visit {
+   public:
+    visit(lot& where, const void* key) noexcept
+        : lot_(where), bucket_(where.bucket_of(key)), key_(key), lock_(bucket_.mutex) {}
+    visit(const visit&) = delete;
+    visit& operator=(const visit&) = delete;
+
+    void lock() noexcept { lock_.lock(); }
+    void unlock() noexcept { lock_.unlock(); }
+    bool owns_lock() const noexcept { return lock_.owns_lock(); }
+
+    void enlist(lot_node& node, lot_kind kind) noexcept {
+      node.key = key_;
+      node.kind = kind;
+      node.forks = &lot_.forks_;
+      node.forks_seen = lot_.forks_;
+      bucket_.nodes.push_back(node);
+    }
+
+    /// Takes the node off whatever list it is on. False when it was on none.
+    bool dismiss(lot_node& node) noexcept {
+      if (!node.enlisted()) return false;
+      node.home->erase(node);
+      return true;
+    }
+
+    bool any(lot_kind kind) const noexcept {
+      for (const lot_node* node = bucket_.nodes.head; node != nullptr; node = node->next) {
+        if (node->key == key_ && node->kind == kind) return true;
+      }
+      return false;
+    }
+
+    /// Moves every node of this key and kind to \p out, in order.
+    void move_to(lot_list& out, lot_kind kind) noexcept {
+      for (lot_node *node = bucket_.nodes.head, *next; node != nullptr; node = next) {
+        next = node->next;
+        if (node->key != key_ || node->kind != kind) continue;
+        bucket_.nodes.erase(*node);
+        out.push_back(*node);
+      }
+    }
+
+    /// Ends the wait of every thread of this key and kind. Notifies under the lock: a thread must take the lock again
+    /// to leave, so its condition variable cannot die under the notifier.
+    void wake(lot_kind kind, unsigned verdict, std::uint64_t count) noexcept {
+      for (lot_node *node = bucket_.nodes.head, *next; node != nullptr; node = next) {
+        next = node->next;
+        if (node->key != key_ || node->kind != kind) continue;
+        bucket_.nodes.erase(*node);
+        auto& thread = static_cast<sleeper&>(*node);
+        thread.verdict = verdict;
+        thread.count = count;
+        thread.wake.notify_one();
+      }
+    }
+
+    /// Waits, with the lock released, until somebody has called wake(). False when the deadline came first; the node is
+    /// on no list in either case. A deadline that has passed already means: look once, do not wait.
+    bool sleep_until(sleeper& self, time_point deadline) noexcept {
+      while (self.verdict == 0) {
+        if (deadline == time_point::max()) {
+          self.wake.wait(lock_);
+        } else if (deadline == time_point::min() || Sync::clock::now() >= deadline) {
+          bucket_.nodes.erase(self);
+          return false;
+        } else {
+          self.wake.wait_until(lock_, deadline);
+        }
+      }
+      return true;
+    }
+
+   private:
+    lot& lot_;
+    bucket& bucket_;
+    const void* key_;
+    std::unique_lock<typename Sync::mutex> lock_;
+  };
+
+  constexpr lot() noexcept = default;
+  lot(const lot&) = delete;
+  lot& operator=(const lot&) = delete;
+
+  /// Blocks until \p holds() is true or the deadline has passed; returns what \p holds() said last. It is called with
+  /// the bucket locked, so it must be short and must not come back here. Whoever makes it true calls unpark_all()
+  /// after.
+  template <class Predicate>
+  bool park(const void* key, Predicate holds, time_point deadline = time_point::max()) noexcept {
+    visit section(*this, key);
+    while (!holds()) {
+      sleeper self;
+      section.enlist(self, lot_kind::sleeper);
+      Sync::here("lot.park.enlisted");
+      if (!section.sleep_until(self, deadline)) return holds();
+    }
+    return true;
+  }
+
+  /// Lets every thread parked on \p key look at its predicate again. Touches nothing behind \p key.
+  void unpark_all(const void* key) noexcept { visit(*this, key).wake(lot_kind::sleeper, 1, 0); }
+
+  /// For the single thread of a forked child: mutexes that vanished threads held are made anew, their nodes forgotten.
+  void recreate() noexcept {
+    for (bucket& each : buckets_) std::construct_at(&each);
+    ++forks_;
+  }
+
+ private:
+  static constexpr unsigned bucket_bits = 6;
+
+  bucket& bucket_of(const void* key) noexcept {
+    const std::uint64_t address = reinterpret_cast<std::uintptr_t>(key);
+    return buckets_[((address >> 4) * 0x9E37'79B9'7F4A'7C15u) >> (64 - bucket_bits)];
+  }
+
+  bucket buckets_[std::size_t{1} << bucket_bits];
+  unsigned forks_ = 0;  // changes only in a child that has a single thread
+};
+
+static_assert(std::is_trivially_destructible_v<lot<std_sync>>, "curfew: the lot must outlive every static destructor");
+
+/// One table for each policy and process.
+template <class Sync>
+CURFEW_VISIBLE inline constinit lot<Sync> process_lot{};
+
+}  // namespace detail
+CURFEW_END_NAMESPACE
+
+#endif  // CURFEW_DETAIL_LOT_HPP
+// ---- end curfew/detail/lot.hpp
+
+CURFEW_BEGIN_NAMESPACE
+
+namespace detail {
+template <class Sync>
+class drain_visit;
+}  // namespace detail
+
+enum class drain_status : unsigned char {
+  drained,    ///< closed, and nobody is inside
+  timed_out,  ///< the deadline passed first
+  reopened    ///< cancel_close() admitted again while somebody was still inside
+};
+
+/// How a wait ended. True when the fence was drained.
+struct drain_result {
+  drain_status status;
+  std::uint64_t remaining;  ///< passes still out; a release that has not quite finished counts as one
+  explicit operator bool() const noexcept { return status == drain_status::drained; }
+};
+
+/// A function to be called once, when a fence is closed and empty: on the thread of the last leaver, or of whoever
+/// closed an empty fence, with no lock held and after the fence's last access. It may destroy the fence and the hook.
+///
+/// Intrusive: it must stay where it is from on_drained() until it has run, or until cancel() has returned true.
+/// Destroying it earlier ends the process with a message. After it has run it may be registered again.
+struct drain_hook : private detail::lot_node {
+  explicit drain_hook(void (*fn)(void*) noexcept, void* arg) noexcept : fn_(fn), arg_(arg) {
+    if (fn == nullptr) detail::fail("drain_hook without a function");
+  }
+  drain_hook(const drain_hook&) = delete;
+  drain_hook& operator=(const drain_hook&) = delete;
+  ~drain_hook() {
+    if (enlisted()) detail::fail("drain_hook destroyed while it is registered");
+  }
+
+ private:
+  template <class Sync>
+  friend class detail::drain_visit;
+
+  void (*fn_)(void*) noexcept;
+  void* arg_;
+};
+
+namespace detail {
+
+/// A critical section of a fence: the lot's bucket is locked from construction on. When it ends it unlocks first and
+/// then runs the hooks that came due, which must therefore be the last thing a member function of a fence does.
+template <class Sync>
+class drain_visit {
+ public:
+  using time_point = typename Sync::clock::time_point;
+
+  drain_visit(lot<Sync>& where, const void* fence) noexcept : visit_(where, fence) {}
+  drain_visit(const drain_visit&) = delete;
+  drain_visit& operator=(const drain_visit&) = delete;
+
+  /// Hooks are unlinked one at a time, under the lock, so that one hook may still cancel the next.
+  ~drain_visit() {
+    while (due_.head != nullptr) {
+      auto& hook = static_cast<drain_hook&>(*due_.head);
+      due_.erase(hook);
+      visit_.unlock();
+      call(hook);
+      visit_.lock();
+    }
+  }
+
+  /// Every thread that waits is told; every hook comes due.
+  void complete_drained() noexcept {
+    visit_.wake(lot_kind::drainer, told(drain_status::drained), 0);
+    visit_.move_to(due_, lot_kind::hook);
+  }
+
+  /// Every thread that waits is told; hooks stay and are served when the fence is next closed and empty.
+  void complete_reopened(std::uint64_t remaining) noexcept {
+    visit_.wake(lot_kind::drainer, told(drain_status::reopened), remaining);
+  }
+
+  /// Sleeps until one of the two above, or the deadline. \p remaining is asked, under the lock, only in that last case,
+  /// in which the fence is certainly alive: it was not drained yet.
+  template <class Count>
+  drain_result await(time_point deadline, Count remaining) noexcept {
+    typename lot<Sync>::sleeper self;
+    visit_.enlist(self, lot_kind::drainer);
+    Sync::here("drain.await.enlisted");
+    if (!visit_.sleep_until(self, deadline)) return {drain_status::timed_out, remaining()};
+    return {static_cast<drain_status>(self.verdict - 1), self.count};
+  }
+
+  void add(drain_hook& hook, const char* fence) noexcept {
+    if (hook.enlisted()) {
+      visit_.unlock();
+      fail("drain_hook registered twice, now with", *fence != '\0' ? fence : "a fence without a name");
+    }
+    visit_.enlist(hook, lot_kind::hook);
+  }
+
+  bool remove(drain_hook& hook) noexcept { return visit_.dismiss(hook); }
+  bool has_hooks() const noexcept { return visit_.any(lot_kind::hook); }
+
+  /// The fence is about to go: its hooks will never run.
+  void drop_hooks() noexcept {
+    lot_list dropped;
+    visit_.move_to(dropped, lot_kind::hook);
+    while (dropped.head != nullptr) dropped.erase(*dropped.head);
+  }
+
+  void unlock() noexcept { visit_.unlock(); }
+
+  /// Runs a hook that was due already when it came, with the section over.
+  void run(drain_hook& hook) noexcept {
+    visit_.unlock();
+    call(hook);
+  }
+
+ private:
+  static void call(drain_hook& hook) noexcept { hook.fn_(hook.arg_); }
+  static constexpr unsigned told(drain_status status) noexcept { return static_cast<unsigned>(status) + 1; }
+
+  typename lot<Sync>::visit visit_;
+  lot_list due_;
+};
+
+[[noreturn]] CURFEW_COLD inline void fail_occupied(const char* kind, const char* name, std::uint64_t count) noexcept {
+  char what[96];
+  std::snprintf(what, sizeof what, "%s destroyed with %llu inside:", kind, static_cast<unsigned long long>(count));
+  fail(what, *name != '\0' ? name : "(no name)");
+}
+
+}  // namespace detail
+CURFEW_END_NAMESPACE
+
+#endif  // CURFEW_DETAIL_DRAIN_HPP
+// ---- end curfew/detail/drain.hpp
+
+// curfew/detail/lot.hpp: above
+
+// curfew/detail/sync.hpp: above
+
+CURFEW_BEGIN_NAMESPACE
+namespace detail {
+
+// word_   bit 0    CLOSED. Entrants are refused.
+//         bit 1    WAITERS. Threads or hooks may be registered in the lot. Set only under the lot lock; may stay set
+//                  after the last of them has gone, must not be clear while one is there.
+//         bits 2.. passes out.
+//
+// 0                 -> CLOSED|...         close(), drain_*(): one RMW
+// CLOSED, n > 0     -> CLOSED             the last leaver, nobody waits: drained by this very subtraction
+// CLOSED|WAITERS, n -> CLOSED|WAITERS, 0  the last leaver, or a close() of an empty fence: now it is the signaller
+// CLOSED|WAITERS, 0 -> CLOSED             the signaller, under the lot lock, as its last access: drained
+// CLOSED            -> 0                  reopen()
+// CLOSED, n > 0     -> n                  cancel_close(), under the lot lock
+//
+// So CLOSED|WAITERS with nobody inside means exactly that a signaller is on its way to the lot lock. It owns the fence
+// until it has cleared WAITERS; who comes to wait in between registers and is served by it.
+template <class Sync>
+class compact_core {
+ public:
+  using clock = typename Sync::clock;
+  using time_point = typename clock::time_point;
+  static constexpr const char* kind = "compact_admission_fence";
+
+  constexpr explicit compact_core(const char* name) noexcept : name_(name != nullptr ? name : "") {}
+  compact_core(const compact_core&) = delete;
+  compact_core& operator=(const compact_core&) = delete;
+
+  ~compact_core() {
+    const std::uint64_t word = look();
+    if (count_in(word) != 0) fail_occupied(kind, name_, count_in(word));
+    if ((word & waiters) == 0) return;
+    drain_visit<Sync> section(process_lot<Sync>, this);
+    // Empty, but the last leaver has not been here yet: it still needs the fence.
+    if (look() == (closed | waiters)) section.await(time_point::max(), [] { return std::uint64_t{0}; });
+    section.drop_hooks();
+  }
+
+  bool try_enter() noexcept {
+    std::uint64_t word = look();
+    do {
+      if ((word & closed) != 0) return false;
+      Sync::here("compact.enter.checked");
+      // order(compact.word, acquire): what preceded the opening, or the closing; pairs with reopen(), close()
+    } while (!word_.compare_exchange_weak(word, word + one, std::memory_order_acquire, std::memory_order_acquire));
+    return true;
+  }
+
+  void clone() noexcept {
+    // order(none, relaxed): the pass that is cloned keeps the count above zero, and the caller hands the clone over
+    word_.fetch_add(one, std::memory_order_relaxed);
+  }
+
+  void leave() noexcept {
+    Sync::here("compact.leave.begin");
+    // order(compact.word, release): what the pass protected; pairs with settle_locked(), close(), look()
+    if (word_.fetch_sub(one, std::memory_order_release) != (one | waiters | closed)) return;
+    Sync::here("compact.leave.zero");
+    drain_visit<Sync> section(process_lot<Sync>, this);
+    settle_locked(section);
+    Sync::here("compact.leave.settled");
+  }
+
+  bool close() noexcept {
+    // order(compact.word, acq_rel): what the closer did, and what the leavers released; pairs with try_enter(), leave()
+    const std::uint64_t before = word_.fetch_or(closed, std::memory_order_acq_rel);
+    if ((before & closed) != 0) return false;
+    Sync::here("compact.close.flagged");
+    if (before == waiters) {
+      drain_visit<Sync> section(process_lot<Sync>, this);
+      settle_locked(section);
+    }
+    return true;
+  }
+
+  drain_result wait(time_point deadline, bool closing) noexcept {
+    drain_visit<Sync> section(process_lot<Sync>, this);
+    if (!announce_waiter(section, closing)) return {drain_status::drained, 0};
+    return section.await(deadline, [this] {
+      const std::uint64_t word = look();
+      return word == (closed | waiters) ? 1 : count_in(word);  // 1: the last release is still under way
+    });
+  }
+
+  bool reopen() noexcept {
+    std::uint64_t word = closed;
+    // order(compact.word, acq_rel): what preceded the opening, to whoever enters; pairs with try_enter(), leave()
+    return word_.compare_exchange_strong(word, 0, std::memory_order_acq_rel, std::memory_order_acquire);
+  }
+
+  bool cancel_close() noexcept {
+    drain_visit<Sync> section(process_lot<Sync>, this);
+    const std::uint64_t keep = section.has_hooks() ? waiters : 0;
+    std::uint64_t word = look();
+    for (bool open = false; !open;) {
+      if ((word & closed) == 0 || count_in(word) == 0) return false;
+      const std::uint64_t next = (word & ~(closed | waiters)) | keep;
+      // order(compact.word, acq_rel): what preceded the opening, to whoever enters; pairs with try_enter(), leave()
+      open = word_.compare_exchange_weak(word, next, std::memory_order_acq_rel, std::memory_order_acquire);
+    }
+    section.complete_reopened(count_in(word));
+    return true;
+  }
+
+  bool is_closed() const noexcept { return (look() & closed) != 0; }
+  bool is_drained() const noexcept { return look() == closed; }
+  std::uint64_t inside() const noexcept { return count_in(look()); }
+
+  bool on_drained(drain_hook& hook) noexcept {
+    drain_visit<Sync> section(process_lot<Sync>, this);
+    if (!announce_waiter(section, false)) {
+      section.run(hook);
+      return false;
+    }
+    section.add(hook, name_);
+    return true;
+  }
+
+  bool cancel(drain_hook& hook) noexcept { return drain_visit<Sync>(process_lot<Sync>, this).remove(hook); }
+
+  void reset_after_fork_in_child(std::uint64_t held) noexcept {
+    process_lot<Sync>.recreate();
+    // order(none, relaxed): the forked child has one thread
+    word_.store((look() & closed) | (held * one), std::memory_order_relaxed);
+  }
+
+  const char* name() const noexcept { return name_; }
+
+ private:
+  static constexpr std::uint64_t closed = 1;
+  static constexpr std::uint64_t waiters = 2;
+  static constexpr std::uint64_t one = 4;
+
+  static constexpr std::uint64_t count_in(std::uint64_t word) noexcept { return word / one; }
+
+  std::uint64_t look() const noexcept {
+    // order(compact.word, acquire): what leavers, closer, signaller did; pairs with leave(), close(), settle_locked()
+    return word_.load(std::memory_order_acquire);
+  }
+
+  // Under the lot lock. False when the fence is drained, which closing an empty one makes it; otherwise WAITERS is set
+  // and the caller must register. One exchange does both: were CLOSED set first, the last leaver could leave between
+  // the two, and somebody who saw the fence drained could destroy it under the second.
+  bool announce_waiter(drain_visit<Sync>& section, bool closing) noexcept {
+    std::uint64_t word = look();
+    std::uint64_t next = 0;
+    do {
+      if (word == closed) return false;
+      next = word | (closing ? closed : waiters);
+      if (count_in(word) != 0) next |= waiters;
+      if (next == word) return true;
+      // order(compact.word, acq_rel): that somebody waits, and what the closer did; pairs with leave(), try_enter()
+    } while (!word_.compare_exchange_weak(word, next, std::memory_order_acq_rel, std::memory_order_acquire));
+    Sync::here("compact.wait.announced");
+    if (!closing || count_in(word) != 0) return true;
+    if ((word & waiters) != 0) settle_locked(section);  // it was this thread that closed it, and found it empty
+    return false;
+  }
+
+  void settle_locked(drain_visit<Sync>& section) noexcept {
+    section.complete_drained();
+    // order(compact.word, acq_rel): all releases, to the hooks; the last access here; pairs with leave(), look()
+    word_.fetch_and(~waiters, std::memory_order_acq_rel);
+  }
+
+  typename Sync::template atomic<std::uint64_t> word_{0};
+  const char* name_;
+};
+
+}  // namespace detail
+CURFEW_END_NAMESPACE
+
+#endif  // CURFEW_DETAIL_COMPACT_CORE_HPP
+// ---- end curfew/detail/compact_core.hpp
+
+// curfew/detail/config.hpp: above
+
+// curfew/detail/drain.hpp: above
+
+// ---- begin curfew/detail/striped_core.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// The fence protocol for everyday use: a counter in sixteen stripes, each on a cache line of its own with the CLOSED
+/// bit inside, so that entering threads do not share a line and one atomic operation is both count and verdict.
+/// Once closed, releases are redirected to one exact shared counter. docs/design/admission_fence.md has the argument.
+
+#ifndef CURFEW_DETAIL_STRIPED_CORE_HPP
+#define CURFEW_DETAIL_STRIPED_CORE_HPP
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+// curfew/detail/config.hpp: above
+
+// curfew/detail/drain.hpp: above
+
+// curfew/detail/lot.hpp: above
+
+// curfew/detail/sync.hpp: above
+
+CURFEW_BEGIN_NAMESPACE
+namespace detail {
+
+// state_        open      may enter. Read first by every entrant, written only under the lot lock.
+//               closed    refused; close() may still be harvesting, passes may be out, or the last leaver may be on its
+//                         way to the lot lock.
+//               drained   refused and empty, and nobody but its owner will touch the fence again.
+//
+// stripes_[i]   bit 0     CLOSED. An entrant whose add finds it set is refused, a leaver whose subtraction finds it set
+//                         goes on to remaining_. Set and cleared only under the lot lock.
+//               bits 1..  entered minus left on this stripe, modulo 2^63. One stripe may be negative (entered on
+//               another
+//                         one); only the sum over all stripes means anything. While CLOSED it is garbage that the next
+//                         opening wipes: a refused entrant MUST NOT take its add back, since it might do so after that.
+//
+// remaining_    open      bias + passes carried over a cancel_close() and not yet left.
+//               closing   the same minus early redirected leaves: the bias keeps it above zero until the harvest is in.
+//               closed    the number of passes out, exactly. Falls by one for each leaver, rises by one for each
+//                         clone (whose original keeps it above zero), so it reaches zero exactly once.
+//
+// open    -> closed    close(), drain_*()           under the lot lock, bit by bit over the stripes, then the harvest
+// closed  -> drained   close() if the harvest is zero, else the leaver that takes remaining_ from 1 to 0
+// drained -> open      reopen()
+// closed  -> open      cancel_close(), if remaining_ is not zero; the number is carried over
+//
+// The signaller (who makes remaining_ zero) owns the fence until it has stored `drained` under the lot lock, which is
+// its last access. Nobody may take remaining_ == 0 for drained.
+template <class Sync>
+class striped_core {
+ public:
+  using clock = typename Sync::clock;
+  using time_point = typename clock::time_point;
+  static constexpr const char* kind = "admission_fence";
+
+  constexpr explicit striped_core(const char* name) noexcept : name_(name != nullptr ? name : "") {}
+  striped_core(const striped_core&) = delete;
+  striped_core& operator=(const striped_core&) = delete;
+
+  ~striped_core() {
+    drain_visit<Sync> section(*lot_, this);
+    if (const std::uint64_t count = count_locked(); count != 0) {
+      section.unlock();
+      fail_occupied(kind, name_, count);
+    }
+    // Empty, but the last leaver has not been here yet: it still needs the fence.
+    if (state_locked() == closed) section.await(time_point::max(), [] { return std::uint64_t{0}; });
+    section.drop_hooks();
+  }
+
+  bool try_enter() noexcept {
+    // order(fence.state, acquire): what preceded the closing, if refused; pairs with close_locked(), open_locked()
+    if (state_.load(std::memory_order_acquire) != open) return false;
+    Sync::here("fence.enter.checked");
+    // order(fence.stripe, acquire): an admitted thread sees what preceded the opening; pairs with open_locked()
+    return (own_stripe().fetch_add(one, std::memory_order_acquire) & closed_bit) == 0;
+  }
+
+  void clone() noexcept {
+    // order(none, relaxed): the pass that is cloned keeps the count above zero, and the caller hands the clone over
+    if ((own_stripe().fetch_add(one, std::memory_order_relaxed) & closed_bit) == 0) return;
+    Sync::here("fence.clone.redirected");
+    // order(none, relaxed): as above; the addition only has to be part of the counter's one order of changes
+    remaining_.fetch_add(1, std::memory_order_relaxed);
+  }
+
+  void leave() noexcept {
+    Sync::here("fence.leave.begin");
+    // order(fence.stripe, release): what the pass protected; pairs with close_locked()
+    if ((own_stripe().fetch_sub(one, std::memory_order_release) & closed_bit) == 0) return;
+    Sync::here("fence.leave.redirected");
+    // order(fence.remaining, acq_rel): what every pass protected; pairs with leave(), close_locked()
+    if (remaining_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+    Sync::here("fence.leave.zero");
+    drain_visit<Sync> section(*lot_, this);
+    settle_locked(section);
+    Sync::here("fence.leave.settled");
+  }
+
+  bool close() noexcept {
+    drain_visit<Sync> section(*lot_, this);
+    return close_locked(section);
+  }
+
+  drain_result wait(time_point deadline, bool closing) noexcept {
+    drain_visit<Sync> section(*lot_, this);
+    if (closing) close_locked(section);
+    if (state_locked() == drained) return {drain_status::drained, 0};
+    return section.await(deadline, [this] {
+      const std::uint64_t count = count_locked();
+      return count == 0 && state_locked() == closed ? 1 : count;  // the last release is still under way
+    });
+  }
+
+  bool reopen() noexcept {
+    drain_visit<Sync> section(*lot_, this);
+    if (state_locked() != drained) return false;
+    // order(none, relaxed): zero and at rest: the signaller has been here, under the lock that is held now
+    remaining_.store(bias, std::memory_order_relaxed);
+    open_locked();
+    return true;
+  }
+
+  bool cancel_close() noexcept {
+    drain_visit<Sync> section(*lot_, this);
+    if (state_locked() != closed) return false;
+    // order(none, relaxed): a first guess for the exchange below
+    std::int64_t count = remaining_.load(std::memory_order_relaxed);
+    for (bool carried = false; !carried;) {
+      if (count == 0) return false;  // a signaller is on its way and will make it drained
+      const std::int64_t next = count + bias;
+      // order(fence.remaining, acq_rel): passes on what the leavers so far released; pairs with leave()
+      carried = remaining_.compare_exchange_weak(count, next, std::memory_order_acq_rel, std::memory_order_acquire);
+    }
+    Sync::here("fence.cancel.carried");
+    open_locked();
+    section.complete_reopened(static_cast<std::uint64_t>(count));
+    return true;
+  }
+
+  bool is_closed() const noexcept {
+    // order(fence.state, acquire): what preceded the closing; pairs with close_locked()
+    return state_.load(std::memory_order_acquire) != open;
+  }
+
+  bool is_drained() const noexcept {
+    // order(fence.state, acquire): every release and the signaller's last access; pairs with settle_locked()
+    return state_.load(std::memory_order_acquire) == drained;
+  }
+
+  std::uint64_t inside() const noexcept {
+    if (!is_closed()) return estimate();
+    drain_visit<Sync> section(*lot_, this);  // waits for a harvest to end
+    return count_locked();
+  }
+
+  bool on_drained(drain_hook& hook) noexcept {
+    drain_visit<Sync> section(*lot_, this);
+    if (state_locked() == drained) {
+      section.run(hook);
+      return false;
+    }
+    section.add(hook, name_);
+    return true;
+  }
+
+  bool cancel(drain_hook& hook) noexcept { return drain_visit<Sync>(*lot_, this).remove(hook); }
+
+  void reset_after_fork_in_child(std::uint64_t held) noexcept {
+    lot_->recreate();
+    const bool was_open = state_locked() == open;
+    // order(none, relaxed): the forked child has one thread
+    for (stripe& each : stripes_) each.word.store(was_open ? 0 : closed_bit, std::memory_order_relaxed);
+    // order(none, relaxed): as above
+    remaining_.store(static_cast<std::int64_t>(held) + (was_open ? bias : 0), std::memory_order_relaxed);
+    // order(none, relaxed): as above
+    state_.store(was_open ? open : held != 0 ? closed : drained, std::memory_order_relaxed);
+  }
+
+  const char* name() const noexcept { return name_; }
+
+ private:
+  enum state : unsigned { open, closed, drained };
+  using counter = typename Sync::template atomic<std::uint64_t>;
+  struct alignas(cache_line) stripe {
+    counter word{0};
+  };
+
+  static constexpr unsigned stripe_count = 16;
+  static constexpr std::uint64_t closed_bit = 1;
+  static constexpr std::uint64_t one = 2;
+  static constexpr std::int64_t bias = std::int64_t{1} << 62;
+
+  counter& own_stripe() noexcept { return stripes_[Sync::stripe() % stripe_count].word; }
+
+  bool close_locked(drain_visit<Sync>& section) noexcept {
+    if (state_locked() != open) return false;
+    // Before the first CLOSED bit, so that a thread refused by a stripe is refused here ever after.
+    // order(fence.state, release): what the closer did before; pairs with try_enter(), is_closed()
+    state_.store(closed, std::memory_order_release);
+    Sync::here("fence.close.flagged");
+    std::int64_t harvest = 0;
+    for (stripe& each : stripes_) {
+      // order(fence.stripe, acq_rel): what the leavers so far released; pairs with leave()
+      const std::uint64_t word = each.word.fetch_or(closed_bit, std::memory_order_acq_rel);
+      harvest += static_cast<std::int64_t>(word) >> 1;
+    }
+    Sync::here("fence.close.harvested");
+    // order(fence.remaining, acq_rel): the harvest and what it acquired, to the last leaver; pairs with leave()
+    const std::int64_t before = remaining_.fetch_add(harvest - bias, std::memory_order_acq_rel);
+    Sync::here("fence.close.counted");
+    if (before + (harvest - bias) == 0) settle_locked(section);
+    return true;
+  }
+
+  void settle_locked(drain_visit<Sync>& section) noexcept {
+    section.complete_drained();
+    // order(fence.state, release): every release, and that this is the last access; pairs with is_drained()
+    state_.store(drained, std::memory_order_release);
+  }
+
+  void open_locked() noexcept {
+    for (stripe& each : stripes_) {
+      // order(fence.stripe, release): what preceded the opening, to whoever enters; pairs with try_enter()
+      each.word.exchange(0, std::memory_order_release);
+    }
+    Sync::here("fence.open.wiped");
+    // order(fence.state, release): the wiped stripes; pairs with try_enter()
+    state_.store(open, std::memory_order_release);
+  }
+
+  state state_locked() const noexcept {
+    // order(none, relaxed): written only under the lot lock, which the caller holds
+    return state_.load(std::memory_order_relaxed);
+  }
+
+  std::uint64_t count_locked() const noexcept {
+    if (state_locked() == open) return estimate();
+    // order(fence.remaining, acquire): whoever reads zero may rely on what the leavers did; pairs with leave()
+    return static_cast<std::uint64_t>(remaining_.load(std::memory_order_acquire));
+  }
+
+  // Exact when nobody enters or leaves at the same time.
+  std::uint64_t estimate() const noexcept {
+    // order(fence.remaining, acquire): passes carried over, and what their leavers did; pairs with leave()
+    std::int64_t sum = remaining_.load(std::memory_order_acquire) - bias;
+    for (const stripe& each : stripes_) {
+      // order(fence.stripe, acquire): whoever reads zero may rely on what the leavers did; pairs with leave()
+      sum += static_cast<std::int64_t>(each.word.load(std::memory_order_acquire)) >> 1;
+    }
+    return sum > 0 ? static_cast<std::uint64_t>(sum) : 0;
+  }
+
+  // Read by all, written only by a closing and an opening.
+  alignas(cache_line) typename Sync::template atomic<state> state_{open};
+  const char* name_;
+  lot<Sync>* lot_ = &process_lot<Sync>;  // through the object, so that all shared objects of a process use the same one
+
+  alignas(cache_line) typename Sync::template atomic<std::int64_t> remaining_{bias};
+  stripe stripes_[stripe_count];
+};
+
+}  // namespace detail
+CURFEW_END_NAMESPACE
+
+#endif  // CURFEW_DETAIL_STRIPED_CORE_HPP
+// ---- end curfew/detail/striped_core.hpp
+
+// curfew/detail/sync.hpp: above
+
+CURFEW_BEGIN_NAMESPACE
+
+/// Thrown by enter() when the fence is closed. what() carries the fence's name.
+class admission_refused : public std::runtime_error {
+ public:
+  explicit admission_refused(const char* fence)
+      : std::runtime_error(*fence != '\0' ? std::string("admission refused: \"") + fence + "\" is closed"
+                                          : std::string("admission refused: the fence is closed")) {}
+};
+
+/// A gate with a counter. Use it through the aliases at the end of this file.
+///
+///     constinit curfew::admission_fence requests{"requests"};
+///     if (auto pass = requests.try_enter()) serve();          // any thread
+///     if (!requests.drain_for(5s)) log("still inside");       // shutdown: refuse newcomers, wait for the others
+///
+/// *When not to use it.* To make newcomers wait instead of turning them away: use a reader-writer lock. To protect data
+/// between the threads inside: it excludes nobody who was admitted. For a number of tasks known in advance: std::latch.
+///
+/// *Thread safety.* Every member may be called from any thread at any time, also from inside and from hooks, except
+/// the constructor, the destructor and reset_after_fork_in_child(). A thread that waits in drain() while it holds a
+/// pass itself waits for itself. try_enter(), clone(), closing() and a release that is not the last one after a closing
+/// never lock and may be used in signal handlers.
+///
+/// *Memory ordering.* For a thread X that releases a pass and a thread Y that is told "drained" (by drain*, by
+/// wait_drained_*, by a hook, or by is_drained()): whatever X did before the release is visible to Y. Whatever preceded
+/// the construction, reopen() or cancel_close() that opened the fence is visible to every thread it admits, and
+/// whatever preceded close() to every thread it refuses.
+///
+/// *Destruction* is legal as soon as somebody has been told "drained", on the spot and while the call that released the
+/// last pass, or the call that closed it, has not returned yet: neither touches the fence again. It is also legal
+/// whenever nobody is inside. With somebody inside the destructor prints name and count, and terminates. Hooks that are
+/// still registered then never run.
+///
+/// *Exceptions.* enter() throws admission_refused, run() what its function throws; nothing else throws.
+///
+/// *Cost.* admission_fence: about 1.1 KiB; a pass costs two atomic additions on a cache line the thread rarely shares.
+/// compact_admission_fence: 16 bytes; a pass costs two read-modify-writes on one line that all share; waiting for one
+/// that lives in several shared objects which do not share symbols is not supported. No heap, no thread, no
+/// registration of threads. An entry that is refused after close() has returned stores nothing.
+///
+/// *Source.* Striped run-down protection with the closed bit inside each stripe, and the percpu_ref idea of handing the
+/// harvested sum to one shared counter.
+template <class Core>
+class basic_fence {
+ public:
+  using time_point = typename Core::time_point;
+  class pass;
+
+  /// \p name appears in messages; it is not copied and must outlive the fence.
+  constexpr explicit basic_fence(const char* name = "") noexcept : core_(name) {}
+  basic_fence(const basic_fence&) = delete;
+  basic_fence& operator=(const basic_fence&) = delete;
+  ~basic_fence() = default;
+
+  /// An empty pass when closed. Never blocks; a pass already held does not help, see pass::clone().
+  [[nodiscard]] pass try_enter() noexcept { return pass(core_.try_enter() ? this : nullptr); }
+
+  /// Throws admission_refused when closed.
+  [[nodiscard]] pass enter() {
+    if (!core_.try_enter()) refuse();
+    return pass(this);
+  }
+
+  /// Calls \p f inside; false, and no call, when closed. The pass is given back when f returns or throws.
+  template <class F>
+  bool run(F&& f) {
+    const pass inside = try_enter();
+    if (!inside) return false;
+    static_cast<void>(std::forward<F>(f)());
+    return true;
+  }
+
+  /// Refuses every entry that happens after this returned. True for the one call that closed it.
+  bool close() noexcept { return core_.close(); }
+
+  /// Closes each as close() does. The pointers must not be null.
+  static void close_all(std::span<basic_fence* const> fences) noexcept {
+    for (basic_fence* fence : fences) {
+      if (fence == nullptr) detail::fail("close_all: null pointer to a fence");
+    }
+    for (basic_fence* fence : fences) fence->close();
+  }
+
+  /// Closes, then waits until nobody is inside. Returns early only if cancel_close() admits again meanwhile; where that
+  /// can happen use drain_for(), which tells.
+  void drain() noexcept { static_cast<void>(core_.wait(time_point::max(), true)); }
+
+  /// Closes, then waits at most \p span; a span that is not positive closes and looks once. Every one of any number of
+  /// callers learns about the closing it saw, even if the fence has been reopened before it gets to run again.
+  template <class Rep, class Period>
+  drain_result drain_for(std::chrono::duration<Rep, Period> span) noexcept {
+    return core_.wait(detail::deadline_after<typename Core::clock>(span), true);
+  }
+  drain_result drain_until(time_point deadline) noexcept { return core_.wait(deadline, true); }
+
+  /// Waits until the fence is closed and empty, but leaves the closing to somebody else.
+  template <class Rep, class Period>
+  drain_result wait_drained_for(std::chrono::duration<Rep, Period> span) noexcept {
+    return core_.wait(detail::deadline_after<typename Core::clock>(span), false);
+  }
+  drain_result wait_drained_until(time_point deadline) noexcept { return core_.wait(deadline, false); }
+
+  /// From drained to open, which begins a new epoch. False, and no effect, unless is_drained().
+  bool reopen() noexcept { return core_.reopen(); }
+
+  /// From closed to open while somebody is inside; their passes stay counted. Threads that wait for this epoch get
+  /// `reopened`, hooks stay. False, and no effect, when open or when the last one has left.
+  bool cancel_close() noexcept { return core_.cancel_close(); }
+
+  bool is_closed() const noexcept { return core_.is_closed(); }
+
+  /// Closed, nobody inside, and the last leaver is done with the fence.
+  bool is_drained() const noexcept { return core_.is_drained(); }
+
+  /// Passes out. Exact when closed; an estimate while threads enter and leave.
+  std::uint64_t inside() const noexcept { return core_.inside(); }
+
+  const char* name() const noexcept { return core_.name(); }
+
+  /// Registers \p hook for the next time the fence is closed and empty; it may come before close(). When that is so
+  /// already it runs right here and the result is false. Registering one twice terminates.
+  bool on_drained(drain_hook& hook) noexcept { return core_.on_drained(hook); }
+
+  /// True when \p hook was registered here and will now never run. False says that it has run, is running or is about
+  /// to run (or was never registered): it must then not be destroyed before it has itself told that it has run.
+  bool cancel(drain_hook& hook) noexcept { return core_.cancel(hook); }
+
+  /// To be called in a forked child, for each fence, before anything else is done with fences and before the child has
+  /// a second thread: forgets the threads that the child does not have. \p held_by_caller is the number of passes that
+  /// live on in the forking thread. Without it a child may only `_exit` or exec.
+  void reset_after_fork_in_child(std::uint64_t held_by_caller) noexcept {
+    core_.reset_after_fork_in_child(held_by_caller);
+  }
+
+ private:
+  [[noreturn]] CURFEW_COLD void refuse() const { throw admission_refused(name()); }
+
+  Core core_;
+};
+
+/// The right to be inside, given back by the destructor. Movable, from any thread; moved-from is empty. One pass object
+/// must not be used by two threads at once. Must not outlive its fence (which sees to it).
+template <class Core>
+class [[nodiscard]] basic_fence<Core>::pass {
+ public:
+  pass() noexcept = default;
+  pass(pass&& other) noexcept : fence_(std::exchange(other.fence_, nullptr)) {}
+  pass& operator=(pass&& other) noexcept {
+    pass old(std::exchange(fence_, std::exchange(other.fence_, nullptr)));
+    return *this;
+  }
+  ~pass() { release(); }
+
+  /// One more for the same fence. Succeeds also when that is closed: it fans out work that was already admitted. An
+  /// empty pass makes an empty one.
+  pass clone() const noexcept {
+    if (fence_ != nullptr) fence_->core_.clone();
+    return pass(fence_);
+  }
+
+  /// Gives the pass back; nothing for an empty one. The fence may be gone when this returns, and this pass with it.
+  void release() noexcept {
+    if (basic_fence* fence = std::exchange(fence_, nullptr); fence != nullptr) fence->core_.leave();
+  }
+
+  /// Whether the fence is closed, so that idle insiders can leave early. False for an empty pass.
+  bool closing() const noexcept { return fence_ != nullptr && fence_->core_.is_closed(); }
+
+  explicit operator bool() const noexcept { return fence_ != nullptr; }
+
+ private:
+  friend class basic_fence;
+  explicit pass(basic_fence* fence) noexcept : fence_(fence) {}
+
+  basic_fence* fence_ = nullptr;
+};
+
+template <class Sync = std_sync>
+using basic_admission_fence = basic_fence<detail::striped_core<Sync>>;
+
+template <class Sync = std_sync>
+using basic_compact_admission_fence = basic_fence<detail::compact_core<Sync>>;
+
+/// For the fences of a program: few, entered often and from many threads.
+using admission_fence = basic_admission_fence<>;
+
+/// For one fence per object and millions of objects.
+using compact_admission_fence = basic_compact_admission_fence<>;
+
+static_assert(sizeof(compact_admission_fence) == 16 || sizeof(void*) != 8, "curfew: one word and a name");
+static_assert(sizeof(admission_fence) <= 1536 || detail::cache_line != 64, "curfew: at most 1.5 KiB");
+static_assert(sizeof(admission_fence::pass) == sizeof(void*) && sizeof(compact_admission_fence::pass) == sizeof(void*));
+
+CURFEW_END_NAMESPACE
+
+#endif  // CURFEW_ADMISSION_FENCE_HPP
+// ---- end curfew/admission_fence.hpp
+
+// ---- begin curfew/guarded_singleton.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// `guarded_singleton<T>` and `scoped_singleton<T>`: one current instance, made on demand by racing threads, replaced,
+/// reset and shut down while others use it. Protocol and argument: docs/design/guarded_singleton.md.
+
+#ifndef CURFEW_GUARDED_SINGLETON_HPP
+#define CURFEW_GUARDED_SINGLETON_HPP
+
+#include <chrono>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+// curfew/admission_fence.hpp: above
+
+// curfew/detail/config.hpp: above
+
+// ---- begin curfew/detail/singleton_engine.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// What a singleton does with its core: the hit path, creation by racing threads, and the order of every detach. The
+/// public face is guarded_singleton.hpp.
+
+#ifndef CURFEW_DETAIL_SINGLETON_ENGINE_HPP
+#define CURFEW_DETAIL_SINGLETON_ENGINE_HPP
+
+#include <atomic>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+// curfew/detail/config.hpp: above
+
+// ---- begin curfew/detail/singleton_core.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// The heap part of a singleton: blocks, the free list, generations, and the transitions between them. Knows nothing of
+/// factories and callbacks. docs/design/guarded_singleton.md has the protocol and the argument.
+
+#ifndef CURFEW_DETAIL_SINGLETON_CORE_HPP
+#define CURFEW_DETAIL_SINGLETON_CORE_HPP
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+// curfew/detail/config.hpp: above
+
+// curfew/detail/drain.hpp: above
+
+// ---- begin curfew/detail/singleton_domain.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// What the singletons of a process share: one short lock for everything that is not the hit path, the per-thread
+/// record of what is being created, the waits for another thread's creation, and the fork handlers. Nothing here
+/// depends on the type of an instance. The argument is in docs/design/guarded_singleton.md.
+
+#ifndef CURFEW_DETAIL_SINGLETON_DOMAIN_HPP
+#define CURFEW_DETAIL_SINGLETON_DOMAIN_HPP
+
+#include <algorithm>
+#include <chrono>
+#include <mutex>
+#include <string>
+#include <utility>
+
+// curfew/detail/config.hpp: above
+
+// curfew/detail/lot.hpp: above
+
+// curfew/detail/sync.hpp: above
+
+#if CURFEW_POSIX
+#include <pthread.h>
+#include <unistd.h>
+#endif
+
+CURFEW_BEGIN_NAMESPACE
+namespace detail {
+
+template <class Sync>
+class singleton_domain;
+template <class Sync>
+struct singleton_node;
+template <class Sync>
+struct creation_frame;
+
+/// One per thread, zero at birth. Fields are written by their own thread; `waiting_for` only under the domain lock,
+/// under which other threads read it while they look for a cycle.
+template <class Sync>
+struct creation_thread {
+  creation_frame<Sync>* innermost;    // what this thread is creating, innermost first
+  singleton_node<Sync>* waiting_for;  // whose flight it sleeps for
+  bool forking;                       // it is between the prepare handler and the one after, and has the lock
+};
+
+/// One creation in progress, in the stack frame of the thread that does it.
+template <class Sync>
+struct creation_frame {
+  singleton_node<Sync>* of = nullptr;
+  creation_thread<Sync>* thread = nullptr;
+  creation_frame* outer = nullptr;
+};
+
+template <class Sync>
+struct singleton_waiter {
+  typename Sync::condition_variable wake;
+  bool woken = false;
+  singleton_waiter* next = nullptr;
+};
+
+/// The part of a singleton's state that the domain works on. Guarded by the domain lock, except for what never changes.
+template <class Sync>
+struct singleton_node {
+  singleton_node(singleton_domain<Sync>& domain, const char* label, void (*recover)(singleton_node&) noexcept) noexcept
+      : home(&domain), name(label), after_fork(recover) {}
+  singleton_node(const singleton_node&) = delete;
+  singleton_node& operator=(const singleton_node&) = delete;
+
+  singleton_domain<Sync>* const home;  // through the object: two shared objects may each have a domain of their own
+  const char* const name;
+  void (*const after_fork)(singleton_node&) noexcept;
+  creation_frame<Sync>* flight = nullptr;     // the one creation that others wait for
+  singleton_waiter<Sync>* waiters = nullptr;  // threads to wake at the next change
+  singleton_node* next_node = nullptr;
+  singleton_node* prev_node = nullptr;
+};
+
+/// The names along a cycle of creations, gathered under the lock and put into words after it.
+class creation_chain {
+ public:
+  void add(const char* name) noexcept {
+    names_[size_ < capacity ? size_ : capacity - 1] = name;  // the last one is where the cycle closes
+    ++size_;
+  }
+  void reverse() noexcept { std::reverse(names_, names_ + shown()); }
+  bool empty() const noexcept { return size_ == 0; }
+
+  /// `a -> b -> a`
+  std::string to_string() const {
+    std::string text;
+    for (unsigned i = 0; i < shown(); ++i) {
+      text.append(label(names_[i])).append(" -> ");
+      if (i == 0 && size_ > capacity) text.append("... -> ");
+    }
+    return text.append(label(names_[0]));
+  }
+
+ private:
+  unsigned shown() const noexcept { return size_ < capacity ? size_ : capacity; }
+  static const char* label(const char* name) noexcept { return *name != '\0' ? name : "(unnamed)"; }
+  static constexpr unsigned capacity = 16;
+  const char* names_[capacity] = {""};
+  unsigned size_ = 0;
+};
+
+// Lock order: the domain lock, then a bucket of the lot (a fence is reopened under it). Neither is ever held across
+// user code, an allocation, or a wait; no thread holds two domain locks.
+template <class Sync>
+class singleton_domain {
+  struct thread_tag;
+
+ public:
+  using thread = creation_thread<Sync>;
+  using frame = creation_frame<Sync>;
+  using node = singleton_node<Sync>;
+  using waiter = singleton_waiter<Sync>;
+  using time_point = typename Sync::clock::time_point;
+
+  constexpr singleton_domain() noexcept = default;
+  singleton_domain(const singleton_domain&) = delete;
+  singleton_domain& operator=(const singleton_domain&) = delete;
+
+  static thread& self() noexcept { return Sync::template local<thread_tag, thread>(); }
+
+  /// A critical section. Between the fork handlers the forking thread has the lock already: handlers of others that
+  /// run in between may use singletons, too.
+  class section {
+   public:
+    explicit section(singleton_domain& domain) noexcept : lock_(domain.mutex_, std::defer_lock) {
+      if (self().forking) {
+        domain.recover_if_child();
+      } else {
+        lock_.lock();
+      }
+    }
+    section(const section&) = delete;
+    section& operator=(const section&) = delete;
+
+    /// Sleeps until somebody changes \p what; false when \p deadline comes first.
+    bool wait(node& what, time_point deadline) noexcept {
+      waiter mine;
+      mine.next = what.waiters;
+      what.waiters = &mine;
+      while (!mine.woken) {
+        if (deadline == time_point::min() || Sync::clock::now() >= deadline || !lock_.owns_lock()) {
+          for (waiter** link = &what.waiters; *link != nullptr; link = &(*link)->next) {
+            if (*link != &mine) continue;
+            *link = mine.next;
+            break;
+          }
+          return false;
+        }
+        if (deadline == time_point::max()) {
+          mine.wake.wait(lock_);
+        } else {
+          mine.wake.wait_until(lock_, deadline);
+        }
+      }
+      return true;
+    }
+
+   private:
+    std::unique_lock<typename Sync::mutex> lock_;
+  };
+
+  /// Makes \p what known to the fork handlers, which are registered at the first call.
+  void enlist(node& what) noexcept {
+    install_fork_handlers();
+    const section locked(*this);
+    what.next_node = first_;
+    if (first_ != nullptr) first_->prev_node = &what;
+    first_ = &what;
+  }
+  void delist(node& what) noexcept {
+    const section locked(*this);
+    (what.prev_node != nullptr ? what.prev_node->next_node : first_) = what.next_node;
+    if (what.next_node != nullptr) what.next_node->prev_node = what.prev_node;
+  }
+
+  // The rest is called with the lock held.
+
+  /// Lets every waiter of \p what look again. Notified under the lock: a waiter's condition variable dies with its
+  /// frame.
+  static void wake_locked(node& what) noexcept {
+    for (waiter* each = what.waiters; each != nullptr;) {
+      waiter* const next = each->next;
+      each->woken = true;
+      each->wake.notify_one();
+      each = next;
+    }
+    what.waiters = nullptr;
+  }
+
+  /// The chain from \p what back to itself, when this thread is creating it already; otherwise empty.
+  static creation_chain recursion_locked(const thread& me, const node& what) noexcept {
+    creation_chain chain;
+    for (const frame* each = me.innermost; each != nullptr; each = each->outer) {
+      chain.add(each->of->name);
+      if (each->of != &what) continue;
+      chain.reverse();
+      return chain;
+    }
+    return {};
+  }
+
+  /// The cycle that would close if this thread waited for the flight of \p what: each flight's thread waits for the
+  /// next flight, the last of which is this thread's own. Empty when there is none. A thread that cannot wait at all,
+  /// because it holds everything up between the fork handlers, gets the short cycle.
+  static creation_chain cycle_locked(const thread& me, const node& what) noexcept {
+    creation_chain chain;
+    for (const node* each = &what; each != nullptr && each->flight != nullptr;) {
+      chain.add(each->name);
+      if (each->flight->thread == &me || me.forking) return chain;
+      each = each->flight->thread->waiting_for;
+    }
+    return {};
+  }
+
+ private:
+  void recover_if_child() noexcept {
+#if CURFEW_POSIX
+    if (forked_from_ != ::getpid()) recover();
+#endif
+  }
+
+  void recover() noexcept {
+#if CURFEW_POSIX
+    forked_from_ = ::getpid();
+#endif
+    process_lot<Sync>.recreate();
+    for (node* each = first_; each != nullptr; each = each->next_node) {
+      // The threads are gone, and their stacks may be given to new ones.
+      each->waiters = nullptr;
+      if (each->flight != nullptr && each->flight->thread != &self()) each->flight = nullptr;
+      each->after_fork(*each);
+    }
+  }
+
+  static void install_fork_handlers() noexcept;
+
+  typename Sync::mutex mutex_;
+  node* first_ = nullptr;
+  // Elects the one thread that registers the handlers.
+  typename Sync::template atomic<bool> handlers_installed_{false};
+#if CURFEW_POSIX
+  pid_t forked_from_ = 0;
+#endif
+};
+
+/// Says that this thread is making an instance of \p of: to its own nested calls and, as a flight, to threads that
+/// wait.
+template <class Sync>
+class creation_scope {
+ public:
+  explicit creation_scope(singleton_node<Sync>& of) noexcept { frame_.of = &of; }
+  creation_scope(const creation_scope&) = delete;
+  creation_scope& operator=(const creation_scope&) = delete;
+  ~creation_scope() { end(); }
+
+  void begin(creation_thread<Sync>& me) noexcept {
+    frame_.thread = &me;
+    frame_.outer = std::exchange(me.innermost, &frame_);
+  }
+  /// Leaves the chain, and lets those who wait go on. What follows, teardown included, may call `get` again.
+  void end() noexcept {
+    if (flew_) {
+      const typename singleton_domain<Sync>::section locked(*frame_.of->home);
+      land_locked();
+    }
+    if (frame_.thread != nullptr) std::exchange(frame_.thread, nullptr)->innermost = frame_.outer;
+  }
+
+  void fly_locked() noexcept {
+    frame_.of->flight = &frame_;
+    flew_ = true;
+  }
+  bool flies_locked() const noexcept { return frame_.of->flight == &frame_; }
+  void land_locked() noexcept {
+    flew_ = false;
+    if (!flies_locked()) return;  // never flew, or was outdated
+    frame_.of->flight = nullptr;
+    singleton_domain<Sync>::wake_locked(*frame_.of);
+  }
+
+ private:
+  creation_frame<Sync> frame_;
+  bool flew_ = false;
+};
+
+template <class Sync>
+CURFEW_VISIBLE inline constinit singleton_domain<Sync> process_singletons{};
+
+// The lock is taken over a fork, so that the child finds no transition half done and no lock held by nobody.
+template <class Sync>
+void singleton_domain<Sync>::install_fork_handlers() noexcept {
+#if CURFEW_POSIX
+  // order(none, relaxed): elects one caller, guards nothing
+  if (process_singletons<Sync>.handlers_installed_.exchange(true, std::memory_order_relaxed)) return;
+  const int error = ::pthread_atfork(
+      [] {
+        process_singletons<Sync>.mutex_.lock();
+        process_singletons<Sync>.forked_from_ = ::getpid();
+        self().forking = true;
+      },
+      [] {
+        self().forking = false;
+        process_singletons<Sync>.mutex_.unlock();
+      },
+      [] {
+        process_singletons<Sync>.recover_if_child();
+        self().forking = false;
+        process_singletons<Sync>.mutex_.unlock();
+      });
+  // Out of memory: forking works as in any program with a lock, and the next singleton tries again.
+  // order(none, relaxed): as above
+  if (error != 0) process_singletons<Sync>.handlers_installed_.store(false, std::memory_order_relaxed);
+#endif
+}
+
+}  // namespace detail
+CURFEW_END_NAMESPACE
+
+#endif  // CURFEW_DETAIL_SINGLETON_DOMAIN_HPP
+// ---- end curfew/detail/singleton_domain.hpp
+
+// curfew/detail/sync.hpp: above
+
+CURFEW_BEGIN_NAMESPACE
+
+/// Counters of one singleton, taken together. `made == torn_down + handed_back + live` in every snapshot.
+struct singleton_stats {
+  std::uint64_t made = 0;             ///< successful makes, and instances accepted by `set` and `override_with`
+  std::uint64_t installed = 0;        ///< of these, the ones that became current
+  std::uint64_t lost_races = 0;       ///< candidates that met another one already current or starting
+  std::uint64_t stale = 0;            ///< candidates outdated while they were being made or started
+  std::uint64_t torn_down = 0;        ///< whose teardown has begun; every one of these once
+  std::uint64_t handed_back = 0;      ///< previous instances returned by `set` and `detach`
+  std::uint64_t teardown_errors = 0;  ///< teardown callbacks that threw
+  std::uint64_t live = 0;             ///< the current instance, and those suspended by an override
+};
+
+namespace detail {
+
+template <class T, class FenceCore, class Sync>
+class singleton_core;
+
+/// The place an instance lives in. Type-stable: reused for other instances, freed only when no thread can hold a
+/// pointer to it any more, so that a thread may enter the fence of a block that has long left.
+///
+///     spare    --candidate made---> holds an instance, fence closed (or never entered)     free list, or one creator's
+///     filled   --install----------> fence open, current_ points here
+///     current  --override begins--> suspended: fence open, current_ elsewhere  --override ends--> current or detached
+///     current  --detach-----------> current_ elsewhere, fence closing, one pass held by the detaching thread
+///     detached --last pass left---> instance destroyed --> spare
+template <class T, class FenceCore, class Sync>
+struct singleton_block {
+  using core = singleton_core<T, FenceCore, Sync>;
+
+  explicit singleton_block(core& of) noexcept : owner(of), fence(of.name), drained(&core::on_block_drained, this) {}
+  singleton_block(const singleton_block&) = delete;
+  singleton_block& operator=(const singleton_block&) = delete;
+
+  // Written while nobody else can reach the block: by its creator before install, by the last leaver after everybody.
+  std::unique_ptr<T> instance;
+  core& owner;
+  // Guarded by the domain lock.
+  singleton_block* next = nullptr;     // on the free list or the detached list
+  singleton_block* prev = nullptr;     // on the detached list
+  singleton_block* sibling = nullptr;  // all blocks of the core
+  std::uint64_t ticket = 0;            // order of detaching
+
+  FenceCore fence;
+  drain_hook drained;
+};
+
+/// What an override remembers until it ends.
+template <class Block>
+struct singleton_override {
+  singleton_override* outer = nullptr;
+  Block* suspended = nullptr;
+  std::uint64_t interventions = 0;
+};
+
+// word              who writes, and when
+// current           under the domain lock; read by every get. Null, or an open block whose instance has been started.
+// generation        +1 under the domain lock for every call that outdates candidates
+// is_sealed         under the domain lock
+template <class T, class FenceCore, class Sync>
+class singleton_core : public singleton_node<Sync> {
+ public:
+  using domain = singleton_domain<Sync>;
+  using section = typename domain::section;
+  using block = singleton_block<T, FenceCore, Sync>;
+  using block_word = typename Sync::template atomic<block*>;
+  using override_record = singleton_override<block>;
+  using time_point = typename Sync::clock::time_point;
+
+  singleton_core(const char* label, block_word& current)
+      : singleton_node<Sync>(process_singletons<Sync>, label, &after_fork), current_(&current) {
+    this->home->enlist(*this);
+  }
+
+  // Only for a core that never came into use, or is orphaned and empty.
+  ~singleton_core() {
+    this->home->delist(*this);
+    while (blocks_ != nullptr) delete std::exchange(blocks_, blocks_->sibling);
+  }
+
+  std::uint64_t generation() const noexcept {
+    // order(singleton.generation, acquire): what preceded the call that outdated; pairs with outdate()
+    return generation_.load(std::memory_order_acquire);
+  }
+  bool is_sealed() const noexcept {
+    // order(singleton.sealed, acquire): what preceded seal or unseal; pairs with set_sealed()
+    return sealed_.load(std::memory_order_acquire);
+  }
+
+  /// A block that only its holder knows: on its way from the free list to being installed, or back. Throws
+  /// std::bad_alloc.
+  class spare {
+   public:
+    explicit spare(singleton_core& owner) : owner_(owner), block_(owner.take_spare()) {}
+    spare(const spare&) = delete;
+    spare& operator=(const spare&) = delete;
+    ~spare() {
+      if (block_ == nullptr) return;
+      block_->instance.reset();
+      owner_.give_spare(block_);
+    }
+    block& operator*() const noexcept { return *block_; }
+    block* operator->() const noexcept { return block_; }
+    block& installed() noexcept { return *std::exchange(block_, nullptr); }
+
+   private:
+    singleton_core& owner_;
+    block* block_;
+  };
+
+  // ---- blocks, without the lock ----
+
+  block* take_spare() {
+    {
+      const section locked(*this->home);
+      if (block* const found = free_; found != nullptr) {
+        free_ = found->next;
+        return found;
+      }
+    }
+    auto fresh = std::make_unique<block>(*this);
+    const section locked(*this->home);
+    fresh->sibling = blocks_;
+    return blocks_ = fresh.release();
+  }
+
+  void give_spare(block* unused) noexcept {
+    const section locked(*this->home);
+    unused->next = free_;
+    free_ = unused;
+  }
+
+  /// Second half of a detach, with the lock released and the pass of detach() still held: refuses stale getters from
+  /// now on, and arranges for the end.
+  void close(block& taken) noexcept {
+    Sync::here("singleton.detach.unlinked");
+    taken.fence.close();
+    taken.fence.on_drained(taken.drained);
+    Sync::here("singleton.detach.closed");
+  }
+
+  /// On the last leaver's thread, with no lock held, after the fence's last access.
+  static void on_block_drained(void* self) noexcept {
+    auto& taken = *static_cast<block*>(self);
+    Sync::here("singleton.drained");
+    taken.instance.reset();
+    taken.owner.retire(taken);
+  }
+
+  /// The singleton is gone. Detached instances live on in their handles; the last one ends the core.
+  static void orphan(singleton_core* core) noexcept {
+    bool last = false;
+    {
+      const section locked(*core->home);
+      if (core->top_ != nullptr) fail("scoped_singleton destroyed inside an override:", core->name);
+      core->orphaned_ = true;
+      last = core->first_detached_ == nullptr;
+    }
+    if (last) delete core;
+  }
+
+  // ---- everything below is called with the lock held ----
+
+  block* current() const noexcept {
+    // order(none, relaxed): changes only under the lock that is held
+    return current_->load(std::memory_order_relaxed);
+  }
+
+  /// The current block with a pass taken, or null. Its fence is open for as long as it is current.
+  block* enter_current() const noexcept {
+    block* const now = current();
+    if (now != nullptr && !now->fence.try_enter()) fail("closed fence on the current instance of", this->name);
+    return now;
+  }
+
+  /// What reset, shutdown, set, detach, seal and the two ends of an override have in common: no candidate that is being
+  /// made or started now may be installed any more, and nobody needs to wait for it.
+  void outdate() noexcept {
+    // order(singleton.generation, release): what the caller did before; pairs with generation()
+    generation_.store(count() + 1, std::memory_order_release);
+    this->flight = nullptr;
+    domain::wake_locked(*this);
+  }
+
+  void set_sealed(bool sealed) noexcept {
+    if (sealed) sealed_since_ = count();
+    // order(singleton.sealed, release): what the caller did before; pairs with is_sealed()
+    sealed_.store(sealed, std::memory_order_release);
+  }
+
+  std::uint64_t count() const noexcept {
+    // order(none, relaxed): changes only under the lock that is held
+    return generation_.load(std::memory_order_relaxed);
+  }
+  bool outdated_by_seal(std::uint64_t birth) const noexcept { return sealed_since_ > birth; }
+
+  /// Opens the block's fence and makes it current. The instance is complete and started. Returns the block that was
+  /// current until now, detached, with a pass for the caller: it needs close() afterwards. Null when there was none.
+  block* install(block& next) noexcept {
+    open(next);
+    return replace_current(&next);
+  }
+
+  /// Takes the current block away; the rest as for install().
+  block* detach() noexcept { return replace_current(nullptr); }
+
+  /// Puts \p record on the stack of overrides and makes \p next current; the block that was is out of sight, but open.
+  void suspend(override_record& record, block& next) noexcept {
+    record.outer = top_;
+    record.suspended = current();
+    record.interventions = interventions;
+    top_ = &record;
+    if (record.suspended != nullptr) ++suspended_;
+    open(next);
+    show(&next);
+    domain::wake_locked(*this);
+  }
+
+  /// Ends the innermost override. Returns its block, detached, when nobody intervened; else the suspended one, which
+  /// nobody wants back.
+  block* resume(override_record& record) noexcept {
+    if (top_ != &record) fail("override ended out of order on", this->name);
+    top_ = record.outer;
+    block* const back = record.suspended;
+    if (back != nullptr) --suspended_;
+    if (record.interventions == interventions) {
+      return replace_current(back);
+    }
+    if (back != nullptr) {
+      if (!back->fence.try_enter()) fail("closed fence on the suspended instance of", this->name);
+      link_detached(*back);
+    }
+    return back;
+  }
+
+  std::uint64_t last_ticket() const noexcept { return last_ticket_; }
+
+  /// Detached instances up to that ticket that have not been destroyed.
+  std::uint64_t detached_up_to(std::uint64_t ticket) const noexcept {
+    std::uint64_t found = 0;
+    for (const block* each = first_detached_; each != nullptr && each->ticket <= ticket; each = each->next) ++found;
+    return found;
+  }
+
+  singleton_stats snapshot() const noexcept {
+    singleton_stats copy = stats;
+    copy.live = suspended_ + (current() != nullptr ? 1 : 0);
+    return copy;
+  }
+
+  singleton_stats stats;            // `live` is computed
+  std::uint64_t interventions = 0;  // calls that keep an override's end from putting anything back
+
+ private:
+  block* replace_current(block* next) noexcept {
+    block* const taken = enter_current();
+    show(next);
+    if (taken != nullptr) link_detached(*taken);
+    domain::wake_locked(*this);
+    return taken;
+  }
+
+  void open(block& next) noexcept {
+    if (next.fence.is_closed()) next.fence.reopen();
+    Sync::here("singleton.install.opened");
+    ++stats.installed;
+  }
+
+  void show(block* next) noexcept {
+    // order(singleton.current, release): the instance, made and started, or what the call that took one away had done
+    // before; pairs with hit()
+    current_->store(next, std::memory_order_release);
+  }
+
+  void link_detached(block& taken) noexcept {
+    taken.ticket = ++last_ticket_;
+    taken.next = nullptr;
+    taken.prev = last_detached_;
+    (last_detached_ != nullptr ? last_detached_->next : first_detached_) = &taken;
+    last_detached_ = &taken;
+  }
+
+  void retire(block& empty) noexcept {
+    bool last = false;
+    {
+      const section locked(*this->home);
+      (empty.prev != nullptr ? empty.prev->next : first_detached_) = empty.next;
+      (empty.next != nullptr ? empty.next->prev : last_detached_) = empty.prev;
+      empty.prev = nullptr;
+      empty.next = free_;
+      free_ = &empty;
+      domain::wake_locked(*this);
+      last = orphaned_ && first_detached_ == nullptr;
+    }
+    if (last) delete this;
+  }
+
+  // In the child the lot has forgotten its parent's hooks. Instances that are still pinned, perhaps by the thread that
+  // forked, get theirs back; the others' last leaver is gone, and they stay.
+  static void after_fork(singleton_node<Sync>& node) noexcept {
+    auto& core = static_cast<singleton_core&>(node);
+    for (block* each = core.first_detached_; each != nullptr; each = each->next) {
+      if (!each->fence.is_drained()) each->fence.on_drained(each->drained);
+    }
+  }
+
+  block_word* const current_;
+  typename Sync::template atomic<std::uint64_t> generation_{0};
+  typename Sync::template atomic<bool> sealed_{false};
+  // Guarded by the domain lock.
+  std::uint64_t sealed_since_ = 0;  // the generation that the last seal began
+  block* blocks_ = nullptr;         // all of them
+  block* free_ = nullptr;
+  block* first_detached_ = nullptr;  // in the order of their tickets
+  block* last_detached_ = nullptr;
+  std::uint64_t last_ticket_ = 0;
+  override_record* top_ = nullptr;
+  std::uint64_t suspended_ = 0;
+  bool orphaned_ = false;
+};
+
+}  // namespace detail
+CURFEW_END_NAMESPACE
+
+#endif  // CURFEW_DETAIL_SINGLETON_CORE_HPP
+// ---- end curfew/detail/singleton_core.hpp
+
+// curfew/detail/singleton_domain.hpp: above
+
+// ---- begin curfew/detail/singleton_handle.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// The handle of a singleton: a pass of the fence of one block, and access to the instance in it.
+
+#ifndef CURFEW_DETAIL_SINGLETON_HANDLE_HPP
+#define CURFEW_DETAIL_SINGLETON_HANDLE_HPP
+
+#include <memory>
+#include <utility>
+
+// curfew/detail/config.hpp: above
+
+// curfew/detail/singleton_core.hpp: above
+
+CURFEW_BEGIN_NAMESPACE
+
+namespace detail {
+template <class T, class Traits, class FenceCore, class Sync>
+class singleton_engine;
+}  // namespace detail
+
+/// Pins one instance for as long as it lives: the instance is destroyed when it has been detached and its last handle
+/// is gone, on that handle's thread. Eight bytes, movable to other threads, may be held for hours, and outlives resets,
+/// and a `scoped_singleton` too. One handle object must not be used by two threads at once.
+template <class T, class FenceCore, class Sync>
+class basic_singleton_handle {
+ public:
+  basic_singleton_handle() noexcept = default;
+  basic_singleton_handle(basic_singleton_handle&& other) noexcept : block_(std::exchange(other.block_, nullptr)) {}
+  basic_singleton_handle& operator=(basic_singleton_handle&& other) noexcept {
+    basic_singleton_handle old(std::exchange(block_, std::exchange(other.block_, nullptr)));
+    return *this;
+  }
+  ~basic_singleton_handle() { release(); }
+
+  T& operator*() const noexcept { return *block_->instance; }
+  T* operator->() const noexcept { return block_->instance.get(); }
+  T* get() const noexcept { return block_ != nullptr ? block_->instance.get() : nullptr; }
+  explicit operator bool() const noexcept { return block_ != nullptr; }
+
+  /// One more for the same instance; succeeds also when that is detached. An empty handle makes an empty one.
+  basic_singleton_handle clone() const noexcept {
+    if (block_ != nullptr) block_->fence.clone();
+    return basic_singleton_handle(block_);
+  }
+
+  /// The same pin as a shared pointer. A weak pointer made from it pins nothing. Throws std::bad_alloc, and keeps the
+  /// handle then.
+  std::shared_ptr<T> share() && {
+    if (block_ == nullptr) return nullptr;
+    T* const instance = get();
+    return std::shared_ptr<T>(std::make_shared<basic_singleton_handle>(std::move(*this)), instance);
+  }
+
+  /// Whether the instance has been reset, shut down, replaced or handed back, so that idle users can move on. False for
+  /// an empty handle. An instance suspended by an override is not detached.
+  bool detached() const noexcept { return block_ != nullptr && block_->fence.is_closed(); }
+
+  /// Lets go. May run the instance's destructor.
+  void release() noexcept {
+    if (block* const pinned = std::exchange(block_, nullptr); pinned != nullptr) pinned->fence.leave();
+  }
+
+ private:
+  template <class, class, class, class>
+  friend class detail::singleton_engine;
+  using block = detail::singleton_block<T, FenceCore, Sync>;
+
+  explicit basic_singleton_handle(block* pinned) noexcept : block_(pinned) {}
+
+  block* block_ = nullptr;
+};
+
+CURFEW_END_NAMESPACE
+
+#endif  // CURFEW_DETAIL_SINGLETON_HANDLE_HPP
+// ---- end curfew/detail/singleton_handle.hpp
+
+// curfew/detail/sync.hpp: above
+
+// ---- begin curfew/detail/teardown_reason.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// The vocabulary of every teardown callback.
+
+#ifndef CURFEW_DETAIL_TEARDOWN_REASON_HPP
+#define CURFEW_DETAIL_TEARDOWN_REASON_HPP
+
+// curfew/detail/config.hpp: above
+
+CURFEW_BEGIN_NAMESPACE
+
+/// Why an instance is being torn down. Passed to every teardown callback of the kit.
+enum class teardown_reason : unsigned char {
+  reset,           ///< asked for by `reset` or `tear_down`
+  shutdown,        ///< asked for by `shutdown`
+  sealed,          ///< by `seal`: nothing may take the place any more
+  replaced,        ///< another instance took its place
+  lost_race,       ///< was made at the same time as the instance that won, and never used
+  stale,           ///< was made before the reset that it arrived after, and never used
+  start_failed,    ///< its start hook threw
+  override_ended,  ///< belonged to an override, or was suspended by one, that has ended
+};
+
+CURFEW_END_NAMESPACE
+
+#endif  // CURFEW_DETAIL_TEARDOWN_REASON_HPP
+// ---- end curfew/detail/teardown_reason.hpp
+
+CURFEW_BEGIN_NAMESPACE
+
+/// Thrown by `get`, `set` and `override_with` after `seal`. what() carries the singleton's name.
+class singleton_sealed : public std::runtime_error {
+ public:
+  explicit singleton_sealed(const char* name)
+      : std::runtime_error(std::string("curfew: singleton is sealed: ") + (*name != '\0' ? name : "(unnamed)")) {}
+};
+
+/// Thrown by a `get` that could only be answered by the creation that it is part of. what() names the chain, `a -> b ->
+/// a`.
+class recursive_creation : public std::logic_error {
+ public:
+  explicit recursive_creation(const std::string& chain) : std::logic_error("curfew: recursive creation: " + chain) {}
+};
+
+/// What threads do that find no instance while another one is making it.
+enum class creation_mode : unsigned char {
+  racing,         ///< make their own; one is installed, the others are torn down. No thread waits for a factory.
+  single_flight,  ///< wait. For factories that are too expensive, or too visible outside, to run twice.
+};
+
+namespace detail {
+
+template <class T, class Traits, class FenceCore, class Sync>
+class singleton_engine {
+ public:
+  using handle = basic_singleton_handle<T, FenceCore, Sync>;
+  using core = singleton_core<T, FenceCore, Sync>;
+  using block = typename core::block;
+  using section = typename core::section;
+  using spare = typename core::spare;
+  using override_record = typename core::override_record;
+  using domain = singleton_domain<Sync>;
+  using creation = creation_scope<Sync>;
+
+  constexpr singleton_engine(const char* name, Traits&& traits) : name_(name), traits_(std::move(traits)) {}
+  singleton_engine(const singleton_engine&) = delete;
+  singleton_engine& operator=(const singleton_engine&) = delete;
+
+  static constexpr bool has_start = requires(Traits & traits, T& instance) { traits.start(instance); };
+  static constexpr bool has_on_reset = requires(Traits & traits, T& instance) { traits.on_reset(instance); };
+  static constexpr bool has_on_shutdown = requires(Traits & traits, T& instance) {
+    traits.on_shutdown(instance, teardown_reason::shutdown);
+  };
+  static constexpr bool has_on_error = requires(Traits & traits, std::exception_ptr error) {
+    traits.on_error(error, teardown_reason::shutdown);
+  };
+
+  static constexpr creation_mode mode() noexcept {
+    if constexpr (requires { Traits::creation; }) {
+      return Traits::creation;
+    } else {
+      return creation_mode::racing;
+    }
+  }
+
+  struct end_result {
+    bool ended;   // an instance was detached
+    bool sealed;  // the state changed
+  };
+
+  /// Takes over the pass that the caller has on that block.
+  static handle pin(block* entered) noexcept { return handle(entered); }
+
+  block* current_acquired() const noexcept {
+    // order(singleton.current, acquire): the instance, made and started; pairs with show()
+    return current_.load(std::memory_order_acquire);
+  }
+
+  /// Enters the fence of the current block, or null when there is none. A refusal, or another block being current
+  /// afterwards, means that somebody has moved the pointer since: look again. The second look is what makes an entry
+  /// count: between the first one and the entry the block may have been suspended, or have been emptied and opened for
+  /// another instance that is not installed yet.
+  block* hit() noexcept {
+    for (;;) {
+      block* const seen = current_acquired();
+      if (seen == nullptr) return nullptr;
+      Sync::here("singleton.hit.loaded");
+      if (!seen->fence.try_enter()) continue;
+      Sync::here("singleton.hit.entered");
+      if (current_acquired() == seen) [[likely]]
+        return seen;
+      seen->fence.leave();
+    }
+  }
+
+  core* existing() const noexcept {
+    // order(singleton.core, acquire): the core as built; pairs with ensured()
+    return core_.load(std::memory_order_acquire);
+  }
+
+  core& ensured() {
+    if (core* const c = existing(); c != nullptr) return *c;
+    auto fresh = std::make_unique<core>(name_, current_);
+    core* first = nullptr;
+    // order(singleton.core, acq_rel): the core as built; pairs with existing()
+    if (core_.compare_exchange_strong(first, fresh.get(), std::memory_order_acq_rel, std::memory_order_acquire)) {
+      return *fresh.release();
+    }
+    return *first;
+  }
+
+  CURFEW_COLD handle create() {
+    core& c = ensured();
+    Sync::here("singleton.create.missed");
+    for (;;) {
+      creation mine(c);
+      creation_chain circle;
+      bool sealed_now = false;
+      std::uint64_t birth = 0;
+      {
+        section locked(*c.home);
+        if (block* const found = c.enter_current(); found != nullptr) return handle(found);
+        auto& me = domain::self();
+        sealed_now = c.is_sealed();
+        if (!sealed_now) circle = domain::recursion_locked(me, c);
+        if (!sealed_now && circle.empty() && c.flight != nullptr) {
+          circle = domain::cycle_locked(me, c);
+          if (circle.empty()) {
+            me.waiting_for = &c;
+            Sync::here("singleton.create.waiting");
+            locked.wait(c, core::time_point::max());
+            me.waiting_for = nullptr;
+            continue;
+          }
+        }
+        if (!sealed_now && circle.empty()) {
+          birth = c.count();
+          mine.begin(me);
+          if constexpr (mode() == creation_mode::single_flight) mine.fly_locked();
+        }
+      }
+      if (sealed_now) throw singleton_sealed(name_);
+      if (!circle.empty()) throw recursive_creation(circle.to_string());
+
+      Sync::here("singleton.create.begun");
+      spare candidate(c);
+      candidate->instance = traits_.make();
+      if (!candidate->instance) throw std::logic_error(std::string("curfew: make returned null: ") + name_);
+      Sync::here("singleton.create.made");
+      if (handle made = conclude(c, candidate, mine, birth)) return made;
+    }
+  }
+
+  /// Installs the candidate, or ends it. Empty when there is nothing to return and `get` has to start over.
+  handle conclude(core& c, spare& candidate, creation& mine, std::uint64_t birth) {
+    std::exception_ptr failure;
+    teardown_reason fate{};
+    block* winner = nullptr;
+    for (bool started = !has_start;; started = true) {
+      {
+        const section locked(*c.home);
+        if (failure) {
+          fate = teardown_reason::start_failed;
+        } else if (c.count() != birth) {
+          fate = c.outdated_by_seal(birth) ? teardown_reason::sealed : teardown_reason::stale;
+          if (fate == teardown_reason::stale) ++c.stats.stale;
+        } else if (c.current() != nullptr || (c.flight != nullptr && !mine.flies_locked())) {
+          fate = teardown_reason::lost_race;
+          ++c.stats.lost_races;
+          winner = c.enter_current();
+        } else if (started) {
+          ++c.stats.made;
+          mine.land_locked();
+          c.install(candidate.installed());
+          return handle(c.enter_current());
+        } else {
+          mine.fly_locked();
+        }
+        if (started || !mine.flies_locked()) {
+          ++c.stats.made;
+          ++c.stats.torn_down;
+          break;
+        }
+      }
+      if constexpr (has_start) {
+        Sync::here("singleton.create.starting");
+        try {
+          traits_.start(*candidate->instance);
+        } catch (...) {
+          failure = std::current_exception();
+        }
+        Sync::here("singleton.create.started");
+      }
+    }
+    mine.end();
+    tear_down_quietly(*candidate->instance, fate);
+    if (failure) std::rethrow_exception(failure);
+    return handle(winner);
+  }
+
+  template <class Callback>
+  end_result take_current(core& c, teardown_reason reason, Callback&& callback) {
+    bool sealed_now = false;
+    block* taken = nullptr;
+    {
+      const section locked(*c.home);
+      c.outdate();
+      ++c.interventions;
+      if (reason == teardown_reason::sealed) {
+        sealed_now = !c.is_sealed();
+        c.set_sealed(true);
+      }
+      taken = c.detach();
+      if (taken != nullptr) ++c.stats.torn_down;
+    }
+    if (taken == nullptr) return {false, sealed_now};
+    c.close(*taken);
+    const handle pinned(taken);
+    callback(*pinned);
+    return {true, sealed_now};
+  }
+
+  end_result end_current(teardown_reason reason) {
+    return take_current(ensured(), reason, [&](T& instance) { tear_down(instance, reason); });
+  }
+
+  void end_override(override_record& record) noexcept {
+    core& c = *existing();
+    block* taken = nullptr;
+    {
+      const section locked(*c.home);
+      c.outdate();
+      taken = c.resume(record);
+      if (taken != nullptr) ++c.stats.torn_down;
+    }
+    if (taken == nullptr) return;
+    c.close(*taken);
+    const handle pinned(taken);
+    tear_down_quietly(*pinned, teardown_reason::override_ended);
+  }
+
+  /// Makes \p next current the way \p install says, which also says what that detached.
+  template <class Install>
+  block* place(std::unique_ptr<T> next, const char* what, Install install) {
+    if (!next) throw std::invalid_argument(std::string("curfew: ") + what + " was given null: " + name_);
+    core& c = ensured();
+    spare filled(c);
+    filled->instance = std::move(next);
+    block* taken = nullptr;
+    bool refused = false;
+    {
+      const section locked(*c.home);
+      refused = c.is_sealed();
+      if (!refused) {
+        c.outdate();
+        ++c.stats.made;
+        taken = install(c, filled.installed());
+      }
+    }
+    if (refused) throw singleton_sealed(name_);
+    if (taken != nullptr) c.close(*taken);
+    return taken;
+  }
+
+  void tear_down(T& instance, teardown_reason reason) {
+    try {
+      if (reason == teardown_reason::reset) {
+        if constexpr (has_on_reset) traits_.on_reset(instance);
+      } else {
+        if constexpr (has_on_shutdown) traits_.on_shutdown(instance, reason);
+      }
+    } catch (...) {
+      {
+        core& c = *existing();
+        const section locked(*c.home);
+        ++c.stats.teardown_errors;
+      }
+      throw;
+    }
+  }
+
+  void tear_down_quietly(T& instance, teardown_reason reason) noexcept {
+    try {
+      tear_down(instance, reason);
+    } catch (...) {
+      if constexpr (has_on_error) traits_.on_error(std::current_exception(), reason);
+    }
+  }
+
+  // Both are written once or rarely, and read by every get.
+  typename Sync::template atomic<block*> current_{nullptr};
+  typename Sync::template atomic<core*> core_{nullptr};
+  const char* name_;
+  [[no_unique_address]] Traits traits_;
+};
+
+}  // namespace detail
+CURFEW_END_NAMESPACE
+
+#endif  // CURFEW_DETAIL_SINGLETON_ENGINE_HPP
+// ---- end curfew/detail/singleton_engine.hpp
+
+// curfew/detail/sync.hpp: above
+
+// ---- begin curfew/teardown.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// Taking a thing away and running its callback: exactly once, on the thread that took it, with no lock held.
+///
+/// - `detach_then`: one statement, for a slot and a mutex that are already there.
+/// - `detach_slot`: a place for at most one value, with its own lock and a teardown callback.
+/// - `once_teardown`: "shut down once" for an object with many callers; the others wait for the end instead of racing
+/// it.
+///
+/// The rule behind all three: unlink first, under the lock; run foreign code afterwards, without it. The callback may
+/// then use everything it was called from, and a slow one delays nobody who does not want to wait for it.
+/// Design notes: docs/design/teardown.md.
+
+#ifndef CURFEW_TEARDOWN_HPP
+#define CURFEW_TEARDOWN_HPP
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <optional>
+#include <type_traits>
+#include <utility>
+
+// curfew/detail/config.hpp: above
+
+// curfew/detail/lot.hpp: above
+
+// curfew/detail/sync.hpp: above
+
+// curfew/detail/teardown_reason.hpp: above
+
+CURFEW_BEGIN_NAMESPACE
+
+/// Takes the value out of \p slot under \p mutex, leaving `T{}`, and calls `callback(std::move(value))` with the mutex
+/// released. Returns false, and calls nothing, when the slot was empty.
+///
+/// "Empty" is what a conversion to bool says (pointers, smart pointers, optional, function), or equality with `T{}` for
+/// a type without one. Of any number of concurrent callers exactly one gets the value.
+///
+/// \par Requirements
+/// T is default constructible and swappable; neither may throw. `swap` runs under the mutex: for `std::optional<X>`
+/// that includes the destructor of the moved-from X, so give an X whose destructor takes the same mutex a `unique_ptr`.
+/// \par Exceptions
+/// What the callback throws reaches the caller; the slot is empty by then and the value consumed.
+template <class Lockable, class T, class F>
+bool detach_then(Lockable& mutex, T& slot, F&& callback) {
+  T value{};
+  {
+    const std::lock_guard<Lockable> lock(mutex);
+    if constexpr (requires { static_cast<bool>(slot); }) {
+      if (!static_cast<bool>(slot)) return false;
+    } else {
+      if (slot == value) return false;
+    }
+    using std::swap;
+    swap(slot, value);
+  }
+  std::forward<F>(callback)(std::move(value));
+  return true;
+}
+
+/// A place for at most one T, and the callback that ends it.
+///
+/// Use it for a resource that several parties may end, replace or hand over (a connection, a worker, a lease). Not for
+/// objects that others are still using while they are ended: that is what `guarded_singleton` adds.
+///
+/// \par Thread safety
+/// All members may be called by any thread at any time, also from the callback and from T's destructor. Only T's move
+/// constructor runs under the internal lock and must not call back. The callback may run on two threads at once when a
+/// new value was installed and detached while the old one is still being torn down.
+/// \par Memory ordering
+/// Whatever happened before `try_install` or `replace` returned true is visible to the callback that ends that value.
+/// \par Lifetime
+/// The destructor seals. Destroying the slot while another thread is inside a member is a data race, as for any object.
+/// \par Exceptions
+/// What the callback throws reaches the caller that detached, after the slot has become consistent; the value is
+/// consumed. The destructor has no caller and drops the exception: call `seal()` first where it matters.
+/// \par Cost
+/// One mutex, one allocation per installed value.
+template <class T, class Teardown, class Sync = std_sync>
+class detach_slot {
+ public:
+  explicit detach_slot(Teardown teardown) : teardown_(std::move(teardown)) {}
+  detach_slot(const detach_slot&) = delete;
+  detach_slot& operator=(const detach_slot&) = delete;
+  ~detach_slot() {
+    try {
+      seal();
+    } catch (...) {  // nobody to tell
+    }
+  }
+
+  /// Puts \p value in. False when the slot is occupied or sealed; \p value is untouched then.
+  bool try_install(T&& value) { return put(std::move(value), false); }
+
+  /// Puts \p value in and tears down the one that was there (reason `replaced`). False when sealed; \p value is
+  /// untouched then. If the callback throws, the new value is in place.
+  bool replace(T&& value) { return put(std::move(value), true); }
+
+  /// Takes the value away without a callback; the caller owns its end.
+  std::optional<T> take() {
+    const cell_ptr taken = detach(false);
+    return taken ? std::optional<T>(std::move(taken->value())) : std::nullopt;
+  }
+
+  /// Detaches the value and runs the callback on it (reason `reset`). True for the one call that ran it.
+  bool tear_down() { return end(detach(false), teardown_reason::reset); }
+
+  /// `tear_down` with reason `sealed`; every later install is refused. True for the one call that ran the callback.
+  bool seal() { return end(detach(true), teardown_reason::sealed); }
+
+  bool has_value() const {
+    const std::lock_guard<mutex> lock(mutex_);
+    return cell_ != nullptr;
+  }
+  bool sealed() const {
+    const std::lock_guard<mutex> lock(mutex_);
+    return sealed_;
+  }
+
+ private:
+  using mutex = typename Sync::mutex;
+
+  // Storage that is allocated before the lock is taken and filled under it, once the answer is known to be yes: a
+  // refused value is never moved from, and nothing of T is destroyed while the lock is held.
+  class cell {
+   public:
+    cell() = default;
+    cell(const cell&) = delete;
+    cell& operator=(const cell&) = delete;
+    ~cell() {
+      if (full_) value().~T();
+    }
+    void fill(T&& from) {
+      ::new (static_cast<void*>(bytes_)) T(std::move(from));
+      full_ = true;
+    }
+    T& value() noexcept { return *std::launder(reinterpret_cast<T*>(bytes_)); }
+
+   private:
+    alignas(T) unsigned char bytes_[sizeof(T)];
+    bool full_ = false;
+  };
+  using cell_ptr = std::unique_ptr<cell>;
+
+  bool put(T&& value, bool displace) {
+    cell_ptr fresh(new cell);
+    {
+      const std::lock_guard<mutex> lock(mutex_);
+      if (sealed_ || (cell_ && !displace)) return false;
+      fresh->fill(std::move(value));
+      cell_.swap(fresh);
+    }
+    Sync::here("slot.put.unlocked");
+    end(std::move(fresh), teardown_reason::replaced);
+    return true;
+  }
+
+  cell_ptr detach(bool seal) noexcept {
+    const std::lock_guard<mutex> lock(mutex_);
+    if (seal) sealed_ = true;
+    return std::move(cell_);
+  }
+
+  bool end(cell_ptr taken, teardown_reason reason) {
+    if (!taken) return false;
+    Sync::here("slot.end.detached");
+    teardown_(taken->value(), reason);
+    return true;
+  }
+
+  mutable mutex mutex_;
+  cell_ptr cell_;        // guarded by mutex_
+  bool sealed_ = false;  // guarded by mutex_
+  Teardown teardown_;
+};
+
+/// What a call to `once_teardown::run` has come to.
+enum class teardown_status : unsigned char {
+  completed,    ///< this call ran the function to its end
+  joined,       ///< another call did; it has ended
+  in_progress,  ///< this thread is inside the function already: waiting would never end
+  timed_out,    ///< another call is still running the function
+  failed,       ///< the call that this one waited for threw; run again to retry
+};
+
+/// The shutdown flag, done right: the first caller shuts down, the others come back when it *is* shut down.
+///
+/// Not for a cheap "already closed?" test on a hot path: that is what a fence is for.
+///
+///     idle --run--> running --f returned--> done        done is final: later calls answer `joined`
+///                   running --f threw-----> idle        joiners of that attempt answer `failed`
+///
+/// \par Thread safety
+/// Any thread may call anything. The function runs with no lock held. A joiner must not be something that the function
+/// waits for on another thread; where that may happen, bound it with `run_for`.
+/// \par Memory ordering
+/// Whatever the function did is visible after `completed`, `joined`, and after `done()` has answered true.
+/// \par Lifetime
+/// May be destroyed when no call is in progress; a joiner that has returned may do it at once.
+template <class Sync = std_sync>
+class basic_once_teardown {
+ public:
+  basic_once_teardown() = default;
+  basic_once_teardown(const basic_once_teardown&) = delete;
+  basic_once_teardown& operator=(const basic_once_teardown&) = delete;
+
+  /// Runs \p f if nobody has; otherwise waits for the one who does. What \p f throws reaches this caller alone, and the
+  /// next `run` tries again.
+  template <class F>
+  teardown_status run(F&& f) {
+    return run_until(clock_time::max(), std::forward<F>(f));
+  }
+
+  /// `run` that waits for another runner for at most \p limit (not at all when it is zero or less). A call that becomes
+  /// the runner itself is not bounded: cutting a teardown short would leave it half done.
+  template <class R, class P, class F>
+  teardown_status run_for(std::chrono::duration<R, P> limit, F&& f) {
+    return run_until(detail::deadline_after<typename Sync::clock>(limit), std::forward<F>(f));
+  }
+
+  /// The function is running or has ended well.
+  bool started() const noexcept {
+    const std::lock_guard<mutex> lock(mutex_);
+    return state_ != state::idle;
+  }
+  bool done() const noexcept {
+    const std::lock_guard<mutex> lock(mutex_);
+    return state_ == state::done;
+  }
+
+ private:
+  using mutex = typename Sync::mutex;
+  using clock_time = typename Sync::clock::time_point;
+  enum class state : unsigned char { idle, running, done };
+
+  // Ends the attempt on every way out of the function, thread cancellation included.
+  struct attempt {
+    basic_once_teardown& self;
+    bool ended_well = false;
+    ~attempt() {
+      // Notified under the lock: a joiner may destroy the object as soon as it can take the lock.
+      const std::lock_guard<mutex> lock(self.mutex_);
+      self.state_ = ended_well ? state::done : state::idle;
+      self.ended_ += 1;
+      self.runner_ = {};
+      self.changed_.notify_all();
+    }
+  };
+
+  template <class F>
+  teardown_status run_until(clock_time deadline, F&& f) {
+    {
+      std::unique_lock<mutex> lock(mutex_);
+      if (state_ == state::done) return teardown_status::joined;
+      if (state_ == state::running) {
+        if (runner_ == Sync::self()) return teardown_status::in_progress;
+        return join(lock, deadline);
+      }
+      state_ = state::running;
+      runner_ = Sync::self();
+    }
+    attempt mine{*this};
+    Sync::here("once.run.started");
+    std::forward<F>(f)();
+    mine.ended_well = true;
+    return teardown_status::completed;
+  }
+
+  // A joiner belongs to the attempt it met: a retry that succeeds later does not turn its `failed` into `joined`.
+  teardown_status join(std::unique_lock<mutex>& lock, clock_time deadline) {
+    const std::uint64_t met = ended_;
+    Sync::here("once.join.waiting");
+    while (ended_ == met) {
+      if (deadline == clock_time::max()) {
+        changed_.wait(lock);
+      } else if (deadline == clock_time::min() || Sync::clock::now() >= deadline) {
+        return teardown_status::timed_out;
+      } else {
+        changed_.wait_until(lock, deadline);
+      }
+    }
+    return state_ == state::done && ended_ == met + 1 ? teardown_status::joined : teardown_status::failed;
+  }
+
+  mutable mutex mutex_;
+  typename Sync::condition_variable changed_;
+  // All guarded by mutex_.
+  state state_ = state::idle;
+  std::uint64_t ended_ = 0;  // attempts that have ended, well or not
+  typename Sync::thread_id runner_{};
+};
+
+using once_teardown = basic_once_teardown<>;
+
+CURFEW_END_NAMESPACE
+
+#endif  // CURFEW_TEARDOWN_HPP
+// ---- end curfew/teardown.hpp
+
+CURFEW_BEGIN_NAMESPACE
+
+/// How instances are made and ended. Specialise it, or give `guarded_singleton` a class of your own, which may have
+/// state and of which only `make` is required:
+///
+///     struct pool_traits {
+///       static constexpr creation_mode creation = creation_mode::racing;
+///       std::unique_ptr<pool> make();                      // null is an error
+///       void start(pool&);                                 // winner only, before anybody else can see it
+///       void on_reset(pool&);
+///       void on_shutdown(pool&, teardown_reason);          // every other end
+///       void on_error(std::exception_ptr, teardown_reason) noexcept;   // errors that have no caller
+///     };
+///
+/// All of them run with no lock held, may run on several threads at once, and may call any member of any singleton.
+template <class T>
+struct singleton_traits {
+  static std::unique_ptr<T> make() { return std::make_unique<T>(); }
+  static void start(T& instance) requires requires { instance.start(); }
+  { instance.start(); }
+  static void on_reset(T& instance) requires requires { instance.reset(); }
+  { instance.reset(); }
+  static void on_shutdown(T& instance, teardown_reason) requires requires { instance.shutdown(); }
+  { instance.shutdown(); }
+};
+
+namespace detail {
+
+// The fence's protocol without the pass object: a handle names its block, which knows its fence.
+template <class Fence>
+struct core_of_fence;
+template <class Core>
+struct core_of_fence<basic_fence<Core>> {
+  using type = Core;
+};
+
+template <class T, class Traits, class Sync>
+using engine_of = singleton_engine<T, Traits, typename core_of_fence<basic_admission_fence<Sync>>::type, Sync>;
+
+/// What both kinds of singleton are: everything but the end of the object itself.
+template <class T, class Traits, class Sync>
+class singleton_front : private engine_of<T, Traits, Sync> {
+  using engine = engine_of<T, Traits, Sync>;
+  using core = typename engine::core;
+  using block = typename engine::block;
+
+ public:
+  using handle = typename engine::handle;
+  class scoped_override;
+
+  /// \p name appears in messages; it is not copied and must outlive the singleton and its handles.
+  constexpr explicit singleton_front(const char* name = "",
+                                     Traits traits = {}) noexcept(std::is_nothrow_move_constructible_v<Traits>)
+      : engine(name != nullptr ? name : "", std::move(traits)) {}
+  singleton_front(const singleton_front&) = delete;
+  singleton_front& operator=(const singleton_front&) = delete;
+
+  /// The current instance, made if there is none. Never empty. Throws what `make` or `start` throw, singleton_sealed,
+  /// recursive_creation, std::logic_error when `make` returned null, std::bad_alloc; nothing has changed then.
+  ///
+  /// A thread that finds an instance takes no lock. One that finds none makes one with nothing locked; when several do,
+  /// one candidate is installed, the others are torn down by those who made them (`lost_race`), and all return the
+  /// same. A candidate that a reset, shutdown, set, detach, seal or override has overtaken is torn down and the call
+  /// starts over.
+  [[nodiscard]] handle get() {
+    if (block* const found = this->hit(); found != nullptr) [[likely]]
+      return engine::pin(found);
+    return this->create();
+  }
+
+  /// The current instance, or empty. Creates nothing, waits for nobody.
+  [[nodiscard]] handle try_get() noexcept { return engine::pin(this->hit()); }
+
+  /// `f(*get())`, pinned while \p f runs. A reference into the instance must not be returned.
+  template <class F>
+  decltype(auto) with(F&& f) {
+    const handle pinned = get();
+    return std::invoke(std::forward<F>(f), *pinned);
+  }
+
+  /// Takes the current instance away and runs `on_reset` on it, on this thread, before returning; handles may still be
+  /// out. True for the one call that took it. A throwing callback reaches the caller, with the instance gone all the
+  /// same.
+  ///
+  /// Ordering: a `get` that starts after this returned does not return the old instance, nor one whose making began
+  /// before this call, even if there was nothing to take.
+  bool reset() { return this->end_current(teardown_reason::reset).ended; }
+
+  /// As `reset`, with `on_shutdown`. Not terminal: a later `get` makes a new instance; see `seal`.
+  bool shutdown() { return this->end_current(teardown_reason::shutdown).ended; }
+
+  /// As `shutdown`, and from now on `get` throws singleton_sealed. True for the one call that changed the state.
+  bool seal() { return this->end_current(teardown_reason::sealed).sealed; }
+
+  /// True for the one call that changed the state.
+  bool unseal() {
+    core* const c = this->existing();
+    if (c == nullptr) return false;
+    const section locked(*c->home);
+    const bool was = c->is_sealed();
+    if (was) c->set_sealed(false);
+    return was;
+  }
+
+  /// Makes \p next current and returns the previous instance, not shut down: the caller owns its end. Throws
+  /// std::invalid_argument for null; singleton_sealed, with \p next destroyed without a callback; std::bad_alloc.
+  handle set(std::unique_ptr<T> next) {
+    return engine::pin(this->place(std::move(next), "set", [](core& c, block& filled) {
+      ++c.interventions;
+      block* const taken = c.install(filled);
+      if (taken != nullptr) ++c.stats.handed_back;
+      return taken;
+    }));
+  }
+
+  /// Takes the current instance away without a callback: the caller owns its end. Empty when there was none.
+  handle detach() {
+    core& c = this->ensured();
+    block* taken = nullptr;
+    {
+      const section locked(*c.home);
+      c.outdate();
+      ++c.interventions;
+      taken = c.detach();
+      if (taken != nullptr) ++c.stats.handed_back;
+    }
+    if (taken != nullptr) c.close(*taken);
+    return engine::pin(taken);
+  }
+
+  /// Waits until all instances detached before this call, handed back ones included, have been destroyed, or \p limit
+  /// has passed; `remaining` counts instances. A thread that holds a handle itself waits for itself.
+  template <class R, class P>
+  drain_result drain_for(std::chrono::duration<R, P> limit) {
+    core* const c = this->existing();
+    if (c == nullptr) return {drain_status::drained, 0};
+    const auto deadline = deadline_after<typename Sync::clock>(limit);
+    section locked(*c->home);
+    const std::uint64_t ticket = c->last_ticket();
+    for (bool waiting = true;;) {
+      const std::uint64_t remaining = c->detached_up_to(ticket);
+      if (remaining == 0) return {drain_status::drained, 0};
+      if (!waiting) return {drain_status::timed_out, remaining};
+      waiting = locked.wait(*c, deadline);
+    }
+  }
+
+  /// For tests: \p next is the current instance until the returned scope ends, when it is torn down (`override_ended`)
+  /// and the one that was current before comes back, unless reset, shutdown, set, detach or seal were called meanwhile:
+  /// then nothing comes back, and the suspended one is torn down with `override_ended`. Scopes nest and end in reverse
+  /// order; any other order ends the process. Throws as `set` does.
+  [[nodiscard]] scoped_override override_with(std::unique_ptr<T> next) {
+    auto record = std::make_unique<override_record>();
+    this->place(std::move(next), "override_with", [&record](core& c, block& filled) -> block* {
+      c.suspend(*record, filled);
+      return nullptr;
+    });
+    return scoped_override(*this, std::move(record));
+  }
+
+  bool has_value() const noexcept { return this->current_acquired() != nullptr; }
+  bool sealed() const noexcept {
+    const core* const c = this->existing();
+    return c != nullptr && c->is_sealed();
+  }
+
+  /// Grows with every reset, shutdown, set, detach, seal, override begin and end, also when there was no instance.
+  std::uint64_t generation() const noexcept {
+    const core* const c = this->existing();
+    return c != nullptr ? c->generation() : 0;
+  }
+  singleton_stats stats() const noexcept {
+    const core* const c = this->existing();
+    if (c == nullptr) return {};
+    const section locked(*c->home);
+    return c->snapshot();
+  }
+  const char* name() const noexcept { return this->name_; }
+
+ protected:
+  ~singleton_front() = default;
+
+  /// Seals, with errors sent to `on_error`, and leaves what is still pinned to its handles. Traits are not used any
+  /// more.
+  void end_of_life() noexcept {
+    core* const c = this->existing();
+    if (c == nullptr) return;
+    this->take_current(*c, teardown_reason::sealed,
+                       [this](T& instance) { this->tear_down_quietly(instance, teardown_reason::sealed); });
+    core::orphan(c);
+  }
+
+ private:
+  using section = typename engine::section;
+  using override_record = typename engine::override_record;
+};
+
+/// The life of an override. Movable; ends where it is destroyed, at the latest before the singleton. Errors of the
+/// teardown go to `on_error`.
+template <class T, class Traits, class Sync>
+class [[nodiscard]] singleton_front<T, Traits, Sync>::scoped_override {
+ public:
+  scoped_override(scoped_override&& other) noexcept = default;
+  scoped_override& operator=(scoped_override&& other) noexcept {
+    scoped_override old(std::move(*this));
+    of_ = other.of_;
+    record_ = std::move(other.record_);
+    return *this;
+  }
+  ~scoped_override() {
+    if (record_ != nullptr) of_->end_override(*record_);
+  }
+
+ private:
+  friend class singleton_front;
+  scoped_override(singleton_front& of, std::unique_ptr<override_record> record) noexcept
+      : of_(&of), record_(std::move(record)) {}
+
+  singleton_front* of_;
+  std::unique_ptr<override_record> record_;
+};
+
+}  // namespace detail
+
+/// One current T, made on demand.
+///
+///     constinit curfew::guarded_singleton<pool> pools{"pools"};
+///     auto pool = pools.get();        // any thread; pinned while `pool` lives
+///     pools.shutdown();               // any thread; runs pool::shutdown() now, frees when the last handle is gone
+///
+/// *When not to use it.* For an object that lives as long as the program: a function-local static is cheaper to read.
+/// For configuration that is only ever swapped: nothing here needs a factory. To serialise the use of the instance: all
+/// users have it at the same time, and it may be told to shut down while they do.
+///
+/// *Thread safety.* Everything may be called by any thread at any time, also from factories, callbacks and T's
+/// destructor, all of which run with no lock held. No `get` ever waits for a callback; it waits for another thread only
+/// for a `start`, and with `creation_mode::single_flight` for a `make`. A factory must not wait for another thread that
+/// calls `get`.
+///
+/// *Memory ordering.* Whatever `make` and `start` did is visible to every `get` that returns the instance; whatever the
+/// holders of handles did is visible to its destructor.
+///
+/// *Destruction* is trivial: a static one can be used from constructors and destructors of other statics, from atexit
+/// handlers and thread_local destructors, and in a forked child. It, its blocks and its current instance are never
+/// freed; use `scoped_singleton` where that matters. Traits must be trivially destructible.
+///
+/// *After fork* the child goes on as a single thread: instances that were pinned or being started by threads it does
+/// not have are leaked, all else works and nothing waits for them.
+///
+/// *Exceptions* are described at each member. Errors of callbacks that have no caller go to `on_error` or are
+/// swallowed; both are counted in `stats().teardown_errors`.
+///
+/// *Cost.* `get` on an existing instance: two loads of one word that changes only when the instance does, and one entry
+/// of its fence. Detaching: one allocation-free critical section and one fence closing. Per instance alive at the same
+/// time: about 1.3 KiB, reused.
+///
+/// *Source.* Type-stable memory, with run-down protection in place of hazard pointers; instance and teardown rules
+/// after the double-checked singletons that had to be repaired for want of them.
+template <class T, class Traits = singleton_traits<T>, class Sync = std_sync>
+class guarded_singleton : public detail::singleton_front<T, Traits, Sync> {
+ public:
+  using detail::singleton_front<T, Traits, Sync>::singleton_front;
+  ~guarded_singleton() = default;
+
+ private:
+  static_assert(std::is_trivially_destructible_v<Traits>,
+                "curfew: guarded_singleton is never destroyed and needs trivially destructible Traits");
+};
+
+/// The same with an end: for a member of an application object, or a test. The destructor seals, which runs
+/// `on_shutdown(sealed)` on the current instance, and returns; handles that are still out stay valid and the last one
+/// frees everything. It must not race other members or end inside an override.
+template <class T, class Traits = singleton_traits<T>, class Sync = std_sync>
+class scoped_singleton : public detail::singleton_front<T, Traits, Sync> {
+ public:
+  using detail::singleton_front<T, Traits, Sync>::singleton_front;
+  ~scoped_singleton() { this->end_of_life(); }
+};
+
+CURFEW_END_NAMESPACE
+
+#endif  // CURFEW_GUARDED_SINGLETON_HPP
+// ---- end curfew/guarded_singleton.hpp
+
+// ---- begin curfew/ordered_lifespan.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// `ordered_lifespan` owns a process's start and stop: stages start in the order of what they need, and on SIGTERM,
+/// SIGINT or a call they are closed, drained and stopped in exactly the reverse order, each within its slice of one
+/// clock, whatever the others do. Design: docs/design/ordered_lifespan.md.
+
+#ifndef CURFEW_ORDERED_LIFESPAN_HPP
+#define CURFEW_ORDERED_LIFESPAN_HPP
+
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <stdexcept>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+// curfew/admission_fence.hpp: above
+
+// curfew/detail/config.hpp: above
+
+// ---- begin curfew/detail/lifespan_engine.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// Drives the stages: layers up, and down again through three barriers. Whoever is inside start() or stop() is the
+/// controller; `busy_` makes that one thread at a time.
+
+#ifndef CURFEW_DETAIL_LIFESPAN_ENGINE_HPP
+#define CURFEW_DETAIL_LIFESPAN_ENGINE_HPP
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <stop_token>
+#include <string>
+#include <utility>
+#include <vector>
+
+// curfew/detail/config.hpp: above
+
+// ---- begin curfew/detail/lifespan_graph.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// The stages as they were declared, and the layers that follow from their `after` lists.
+
+#ifndef CURFEW_DETAIL_LIFESPAN_GRAPH_HPP
+#define CURFEW_DETAIL_LIFESPAN_GRAPH_HPP
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+// curfew/detail/config.hpp: above
+
+// ---- begin curfew/detail/lifespan_types.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// The vocabulary of ordered_lifespan: states, phases, outcomes, options, what a hook is told, what an observer is
+/// told.
+
+#ifndef CURFEW_DETAIL_LIFESPAN_TYPES_HPP
+#define CURFEW_DETAIL_LIFESPAN_TYPES_HPP
+
+#include <chrono>
+#include <csignal>
+#include <functional>
+#include <mutex>
+#include <stdexcept>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+// curfew/detail/config.hpp: above
+
+// curfew/detail/sync.hpp: above
+
+CURFEW_BEGIN_NAMESPACE
+
+/// idle -> starting -> running -> [announcing ->] closing -> draining -> stopping -> stopped;
+/// starting -> rolling_back -> stopped; idle -> stopped; stopped -> idle by reset() only.
+enum class lifespan_state : unsigned char {
+  idle,
+  starting,
+  running,
+  announcing,    ///< not ready any more, but still admitting, so that whoever routes work here can notice
+  closing,       ///< barrier 1: admission is closed everywhere
+  draining,      ///< barrier 2: what was admitted ends
+  stopping,      ///< barrier 3: stages are taken down, last started first
+  rolling_back,  ///< the three barriers over what had started when the start failed or was called off
+  stopped
+};
+
+enum class lifespan_phase : unsigned char { start, close, drain, stop, cleanup };
+
+enum class stop_cause : unsigned char { none, requested, signal, start_failed, stage_failed, parent, destructor };
+
+enum class stage_outcome : unsigned char {
+  not_run,    ///< never called: the stop came first
+  ok,         ///< returned before its deadline
+  failed,     ///< threw
+  timed_out,  ///< returned after its deadline, or left its fence occupied
+  abandoned,  ///< still running at its deadline; nobody waits for it any more
+  skipped     ///< never called: its stage had not started
+};
+
+enum class urgency : unsigned char {
+  normal,
+  hurried,  ///< a second request: same order, less time
+  forced    ///< a third one: the process leaves at once
+};
+
+enum class exit_code_policy : unsigned char {
+  zero_when_clean,   ///< 0 after a clean stop, whatever asked for it
+  conventional_128,  ///< 128 + n when signal n asked for it
+  reraise            ///< dies of the signal that asked for it, after everything else is done
+};
+
+constexpr const char* to_string(lifespan_state state) noexcept {
+  constexpr const char* names[] = {"idle",     "starting", "running",      "announcing", "closing",
+                                   "draining", "stopping", "rolling_back", "stopped"};
+  return names[static_cast<unsigned>(state)];
+}
+constexpr const char* to_string(lifespan_phase phase) noexcept {
+  constexpr const char* names[] = {"start", "close", "drain", "stop", "cleanup"};
+  return names[static_cast<unsigned>(phase)];
+}
+constexpr const char* to_string(stop_cause cause) noexcept {
+  constexpr const char* names[] = {"none",         "requested", "signal",    "start_failed",
+                                   "stage_failed", "parent",    "destructor"};
+  return names[static_cast<unsigned>(cause)];
+}
+constexpr const char* to_string(stage_outcome outcome) noexcept {
+  constexpr const char* names[] = {"not_run", "ok", "failed", "timed_out", "abandoned", "skipped"};
+  return names[static_cast<unsigned>(outcome)];
+}
+constexpr const char* to_string(urgency pressure) noexcept {
+  constexpr const char* names[] = {"normal", "hurried", "forced"};
+  return names[static_cast<unsigned>(pressure)];
+}
+
+/// The stages do not form an order, or a budget is not a duration anything can be done in. what() names the culprit,
+/// and for a cycle the path.
+struct bad_graph : std::invalid_argument {
+  using std::invalid_argument::invalid_argument;
+};
+
+namespace detail {
+
+/// Adds without overflow: "for ever" stays for ever.
+template <class TimePoint>
+constexpr TimePoint later_by(TimePoint from, std::chrono::nanoseconds span) noexcept {
+  const auto room = std::chrono::duration_cast<std::chrono::nanoseconds>(TimePoint::max() - from);
+  return span >= room ? TimePoint::max() : from + span;
+}
+
+/// Any duration in nanoseconds; what does not fit is clamped.
+template <class Rep, class Period>
+constexpr std::chrono::nanoseconds clamped(std::chrono::duration<Rep, Period> span) noexcept {
+  using wide = std::chrono::duration<long double, std::nano>;
+  constexpr auto limit = std::chrono::nanoseconds::max();
+  if (wide(span) >= wide(limit)) return limit;
+  if (wide(span) <= wide(-limit)) return -limit;
+  return std::chrono::ceil<std::chrono::nanoseconds>(span);
+}
+
+/// Sleeps until \p span is over (true) or \p token has fired (false).
+template <class Sync>
+bool sleep_or_stop(const std::stop_token& token, std::chrono::nanoseconds span) {
+  typename Sync::mutex mutex;
+  typename Sync::condition_variable fired;
+  bool stopped = false;
+  const std::stop_callback wake(token, [&] {
+    const std::lock_guard lock(mutex);
+    stopped = true;
+    fired.notify_all();
+  });
+  const auto deadline = later_by(Sync::clock::now(), span);
+  std::unique_lock lock(mutex);
+  if (deadline == Sync::clock::time_point::max()) {
+    fired.wait(lock, [&] { return stopped; });
+  } else {
+    fired.wait_until(lock, deadline, [&] { return stopped; });
+  }
+  return !stopped;
+}
+
+}  // namespace detail
+
+/// What a hook may want to know. Valid, and its token alive, for as long as the hook runs.
+struct stage_context {
+  /// In a start hook: fires when a stop is requested. In every hook: fires shortly before the deadline, and at once
+  /// when the stop becomes hurried. A hook that returns on it in time counts as `ok`.
+  std::stop_token token;
+  /// When the hook will be given up, as planned at its begin; being hurried moves the real one forward.
+  std::chrono::steady_clock::time_point deadline;
+  lifespan_phase phase;
+  stop_cause cause;
+  urgency pressure;
+
+  /// False as soon as the token has fired, true when \p span has passed first.
+  template <class Duration>
+  bool sleep_or_stop(Duration span) const {
+    return detail::sleep_or_stop<std_sync>(token, detail::clamped(span));
+  }
+};
+
+/// Durations are measured on the steady clock. Budgets must be positive; reserve, grace, announce, hurried budget and
+/// guard may be zero. A bad value is refused by start(), before any hook.
+struct lifespan_options {
+  std::string name = "lifespan";
+  std::chrono::nanoseconds start_budget = std::chrono::seconds(60);  ///< all start hooks together
+  std::chrono::nanoseconds stop_budget = std::chrono::seconds(25);   ///< all three barriers together
+  // Per hook, unless the stage says otherwise; cleanup_partial hooks get stage_stop.
+  std::chrono::nanoseconds stage_start = std::chrono::seconds(15);
+  std::chrono::nanoseconds stage_close = std::chrono::seconds(1);
+  std::chrono::nanoseconds stage_drain = std::chrono::seconds(10);
+  std::chrono::nanoseconds stage_stop = std::chrono::seconds(5);
+  std::chrono::nanoseconds stage_reserve = std::chrono::milliseconds(100);  ///< kept back for every hook still to come
+  std::chrono::nanoseconds hang_grace = std::chrono::milliseconds(200);  ///< from token to deadline, at most a quarter
+  std::chrono::nanoseconds announce{0};                                  ///< not ready, still admitting, before closing
+  std::chrono::nanoseconds hurried_budget = std::chrono::seconds(2);
+  std::chrono::nanoseconds escalation_guard = std::chrono::milliseconds(500);
+  /// Taken in the constructor. Empty: no handlers at all (tests, children).
+  std::vector<int> owned_signals = {SIGTERM, SIGINT};
+  /// When set, SIGHUP is owned too and means: call this on the controller. When not, SIGHUP is left alone.
+  std::function<void()> on_hangup;
+  exit_code_policy exit = exit_code_policy::zero_when_clean;
+};
+
+enum class lifespan_event_kind : unsigned char {
+  state_changed,
+  stage_begin,
+  stage_end,
+  stage_slow,         ///< half of the slice is over
+  stage_hung,         ///< the slice is over; an on_controller hook can only be named
+  handler_displaced,  ///< somebody put another handler over ours
+  unattended          ///< a signal waited longer than the guard before anybody looked
+};
+
+/// Told to observers, one at a time, on the thread that drives the lifespan.
+struct lifespan_event {
+  lifespan_event_kind kind;
+  std::string stage;      ///< empty when it is about the lifespan
+  lifespan_phase phase;   ///< of stage_* events
+  stage_outcome outcome;  ///< of stage_end and stage_hung
+  int signal;             ///< of handler_displaced and unattended; state_changed: the first stop signal so far
+  std::chrono::nanoseconds elapsed;  ///< stage_*: in this hook; else since the start or the stop request
+};
+
+CURFEW_END_NAMESPACE
+
+#endif  // CURFEW_DETAIL_LIFESPAN_TYPES_HPP
+// ---- end curfew/detail/lifespan_types.hpp
+
+CURFEW_BEGIN_NAMESPACE
+namespace detail {
+
+inline constexpr std::size_t phase_count = 5;
+constexpr std::size_t index_of(lifespan_phase phase) noexcept {
+  return static_cast<std::size_t>(phase);
+}
+
+/// A fence of any kind, as a stage sees it.
+class fence_port {
+ public:
+  virtual ~fence_port() = default;
+  virtual void close() noexcept = 0;
+  /// Calls \p ring(\p arg) once the fence is closed and empty, unless disarm() comes first.
+  virtual void arm(void (*ring)(void*) noexcept, void* arg) noexcept = 0;
+  /// Whether that has happened. Once true, nothing of the fence's side refers to this object or to `arg` any more.
+  virtual bool drained() noexcept = 0;
+  /// After it, `ring` is not called any more. The result is that of drained().
+  virtual bool disarm() noexcept = 0;
+  virtual std::string occupants() const = 0;
+};
+
+/// A stage as declared. Shared with the threads of its hooks: an abandoned hook goes on using it for ever.
+struct stage_node {
+  explicit stage_node(std::string its_name) : name(std::move(its_name)) {}
+
+  std::string name;
+  std::array<std::function<void(const stage_context&)>, phase_count> hooks;
+  std::array<std::optional<std::chrono::nanoseconds>, phase_count> budgets;
+  std::vector<std::string> after;
+  std::vector<std::unique_ptr<fence_port>> fences;
+  bool on_controller = false;
+  bool parallel = false;
+
+  bool has_hook(lifespan_phase phase) const noexcept { return static_cast<bool>(hooks[index_of(phase)]); }
+  bool takes_part(lifespan_phase phase) const noexcept {
+    return has_hook(phase) || (!fences.empty() && (phase == lifespan_phase::close || phase == lifespan_phase::drain));
+  }
+};
+
+using stage_list = std::vector<std::shared_ptr<stage_node>>;
+
+/// Stages, by their place in the list, whose start may begin when the layer before has ended.
+struct stage_layer {
+  std::vector<std::size_t> members;  // by registration
+  bool parallel = true;
+};
+
+inline void check_budgets(const lifespan_options& options) {
+  const auto check = [&](const char* what, std::chrono::nanoseconds span, bool may_be_zero) {
+    if (span < std::chrono::nanoseconds::zero() || (!may_be_zero && span == std::chrono::nanoseconds::zero())) {
+      throw bad_graph("lifespan '" + options.name + "': " + what + " must " +
+                      (may_be_zero ? "not be negative" : "be positive"));
+    }
+  };
+  check("start_budget", options.start_budget, false);
+  check("stop_budget", options.stop_budget, false);
+  check("stage_start", options.stage_start, false);
+  check("stage_close", options.stage_close, false);
+  check("stage_drain", options.stage_drain, false);
+  check("stage_stop", options.stage_stop, false);
+  check("stage_reserve", options.stage_reserve, true);
+  check("hang_grace", options.hang_grace, true);
+  check("announce", options.announce, true);
+  check("hurried_budget", options.hurried_budget, true);
+  check("escalation_guard", options.escalation_guard, true);
+}
+
+/// Walks from a stage that waits for another that waits, until one comes up twice; "a -> b" reads: a comes after b.
+inline std::string describe_cycle(const stage_list& stages, const std::vector<std::vector<std::size_t>>& before,
+                                  const std::vector<std::size_t>& missing, std::size_t from) {
+  std::vector<std::size_t> path;
+  std::vector<bool> seen(stages.size(), false);
+  while (!seen[from]) {
+    seen[from] = true;
+    path.push_back(from);
+    for (const std::size_t next : before[from]) {
+      if (missing[next] != 0) {
+        from = next;
+        break;
+      }
+    }
+  }
+  std::string text;
+  bool inside = false;
+  for (const std::size_t stage : path) {
+    inside = inside || stage == from;
+    if (inside) text += stages[stage]->name + " -> ";
+  }
+  return text + stages[from]->name;
+}
+
+/// A stage's layer is the length of its longest `after` chain. Throws bad_graph.
+inline std::vector<stage_layer> make_layers(const stage_list& stages) {
+  std::map<std::string_view, std::size_t> by_name;
+  for (std::size_t i = 0; i != stages.size(); ++i) {
+    const auto& stage = *stages[i];
+    if (stage.name.empty()) throw bad_graph("stage number " + std::to_string(i + 1) + " has an empty name");
+    if (!by_name.emplace(stage.name, i).second) throw bad_graph("two stages are called '" + stage.name + "'");
+    for (std::size_t p = 0; p != phase_count; ++p) {
+      if (stage.budgets[p] && *stage.budgets[p] <= std::chrono::nanoseconds::zero()) {
+        throw bad_graph("stage '" + stage.name + "': the " + to_string(static_cast<lifespan_phase>(p)) +
+                        " budget must be positive");
+      }
+    }
+  }
+  std::vector<std::vector<std::size_t>> before(stages.size());
+  std::vector<std::vector<std::size_t>> behind(stages.size());
+  std::vector<std::size_t> missing(stages.size(), 0);
+  for (std::size_t i = 0; i != stages.size(); ++i) {
+    for (const auto& name : stages[i]->after) {
+      const auto found = by_name.find(name);
+      if (found == by_name.end()) {
+        throw bad_graph("stage '" + stages[i]->name + "' comes after '" + name + "', which does not exist");
+      }
+      before[i].push_back(found->second);
+      behind[found->second].push_back(i);
+      ++missing[i];
+    }
+  }
+  std::vector<std::size_t> depth(stages.size(), 0);
+  std::vector<std::size_t> free;
+  for (std::size_t i = 0; i != stages.size(); ++i) {
+    if (missing[i] == 0) free.push_back(i);
+  }
+  std::size_t depths = 0;
+  for (std::size_t done = 0; done != free.size(); ++done) {
+    const std::size_t stage = free[done];
+    depths = std::max(depths, depth[stage] + 1);
+    for (const std::size_t next : behind[stage]) {
+      depth[next] = std::max(depth[next], depth[stage] + 1);
+      if (--missing[next] == 0) free.push_back(next);
+    }
+  }
+  if (free.size() != stages.size()) {
+    for (std::size_t i = 0; i != stages.size(); ++i) {
+      if (missing[i] != 0) throw bad_graph("stages form a cycle: " + describe_cycle(stages, before, missing, i));
+    }
+  }
+  std::vector<stage_layer> layers(depths);
+  for (std::size_t i = 0; i != stages.size(); ++i) {
+    layers[depth[i]].members.push_back(i);
+    layers[depth[i]].parallel = layers[depth[i]].parallel && stages[i]->parallel;
+  }
+  return layers;
+}
+
+}  // namespace detail
+CURFEW_END_NAMESPACE
+
+#endif  // CURFEW_DETAIL_LIFESPAN_GRAPH_HPP
+// ---- end curfew/detail/lifespan_graph.hpp
+
+// ---- begin curfew/detail/lifespan_plan.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// The stages of one lifespan as they are driven: the three barriers, who takes part in each, and the report. In what
+/// order and on whose demand is in lifespan_engine.hpp. Everything here belongs to the controller.
+
+#ifndef CURFEW_DETAIL_LIFESPAN_PLAN_HPP
+#define CURFEW_DETAIL_LIFESPAN_PLAN_HPP
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+// curfew/detail/config.hpp: above
+
+// curfew/detail/lifespan_graph.hpp: above
+
+// ---- begin curfew/detail/lifespan_hook.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// One call of one hook, with its deadline: on a thread of its own, so that giving it up means no more than to stop
+/// waiting, or on the controller for code that is bound to a thread, which can be named when it hangs but not given up.
+
+#ifndef CURFEW_DETAIL_LIFESPAN_HOOK_HPP
+#define CURFEW_DETAIL_LIFESPAN_HOOK_HPP
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <memory>
+#include <stdexcept>
+#include <stop_token>
+#include <string>
+#include <utility>
+#include <vector>
+
+// curfew/detail/config.hpp: above
+
+// ---- begin curfew/detail/lifespan_control.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// The part of a lifespan that any thread may use at any time: requests, waiting, observers, the state, ownership of
+/// signals. What drives the stages is in lifespan_engine.hpp.
+///
+/// Lock discipline: `mutex_` guards what its comment says, is a leaf, and is never held while a hook, an observer, a
+/// stop callback or a system call runs.
+
+#ifndef CURFEW_DETAIL_LIFESPAN_CONTROL_HPP
+#define CURFEW_DETAIL_LIFESPAN_CONTROL_HPP
+
+#include <cerrno>
+#include <chrono>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <initializer_list>
+#include <limits>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <stdexcept>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+// curfew/detail/config.hpp: above
+
+// ---- begin curfew/detail/leaked.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// Keeps for ever what must not be destroyed: state that a thread nobody waits for any more still uses, and in a forked
+/// child what belongs to its parent.
+
+#ifndef CURFEW_DETAIL_LEAKED_HPP
+#define CURFEW_DETAIL_LEAKED_HPP
+
+#include <memory>
+#include <utility>
+
+// curfew/detail/config.hpp: above
+
+// curfew/detail/sync.hpp: above
+
+CURFEW_BEGIN_NAMESPACE
+namespace detail {
+
+/// A base of what may have to be kept, so that keeping it cannot fail for want of memory.
+struct leaked_node {
+  leaked_node* next_leaked = nullptr;
+  std::shared_ptr<void> itself;
+};
+
+// Keeps the leaked reachable, so that leak checkers can tell them from mistakes.
+CURFEW_VISIBLE inline constinit std_sync::atomic<leaked_node*> leaked_nodes{nullptr};
+
+/// \p itself owns \p node.
+inline void leak(leaked_node& node, std::shared_ptr<void> itself) noexcept {
+  node.itself = std::move(itself);
+  node.next_leaked = leaked_nodes.load(std::memory_order_seq_cst);
+  while (!leaked_nodes.compare_exchange_weak(node.next_leaked, &node, std::memory_order_seq_cst,
+                                             std::memory_order_seq_cst)) {
+  }
+}
+
+}  // namespace detail
+CURFEW_END_NAMESPACE
+
+#endif  // CURFEW_DETAIL_LEAKED_HPP
+// ---- end curfew/detail/leaked.hpp
+
+// ---- begin curfew/detail/lifespan_report.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// What an ordered_lifespan leaves behind: a record per hook, and a text a person can read.
+
+#ifndef CURFEW_DETAIL_LIFESPAN_REPORT_HPP
+#define CURFEW_DETAIL_LIFESPAN_REPORT_HPP
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <exception>
+#include <map>
+#include <string>
+#include <vector>
+
+// curfew/detail/config.hpp: above
+
+// curfew/detail/lifespan_types.hpp: above
+
+// ---- begin curfew/detail/signal_table.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// What there is once per process about signals: who owns them, what their dispositions were before, whether this is
+/// still the process that took them, and how another shared object's owner is recognised. Design and the argument for
+/// async-signal-safety: docs/design/signals.md.
+
+#ifndef CURFEW_DETAIL_SIGNAL_TABLE_HPP
+#define CURFEW_DETAIL_SIGNAL_TABLE_HPP
+
+#include <cerrno>
+#include <csignal>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <string>
+#include <system_error>
+#include <type_traits>
+
+// curfew/detail/config.hpp: above
+
+// curfew/detail/sync.hpp: above
+
+#if CURFEW_POSIX
+#include <signal.h>
+#include <unistd.h>
+#endif
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
+#if defined(__APPLE__)
+#include <crt_externs.h>
+#endif
+
+CURFEW_BEGIN_NAMESPACE
+namespace detail {
+
+/// Signals are numbered 1 to 64 at most, one bit each.
+inline constexpr int signal_limit = 65;
+constexpr bool is_signal(int signo) noexcept {
+  return signo > 0 && signo < signal_limit;
+}
+constexpr std::uint64_t signal_bit(int signo) noexcept {
+  return is_signal(signo) ? std::uint64_t{1} << (signo - 1) : 0;
+}
+
+/// "SIGTERM" for those that people send, "signal 42" for the others.
+inline std::string signal_name(int signo) {
+  switch (signo) {
+    case SIGINT:
+      return "SIGINT";
+    case SIGTERM:
+      return "SIGTERM";
+#if CURFEW_POSIX
+    case SIGHUP:
+      return "SIGHUP";
+    case SIGQUIT:
+      return "SIGQUIT";
+    case SIGUSR1:
+      return "SIGUSR1";
+    case SIGUSR2:
+      return "SIGUSR2";
+#endif
+    default:
+      return "signal " + std::to_string(signo);
+  }
+}
+
+#if CURFEW_POSIX
+
+using signal_handler = void (*)(int);
+
+inline sigset_t signal_set(std::uint64_t bits) noexcept {
+  sigset_t set;
+  sigemptyset(&set);
+  for (int signo = 1; signo < signal_limit; ++signo) {
+    if ((bits & signal_bit(signo)) != 0) sigaddset(&set, signo);
+  }
+  return set;
+}
+
+/// Installed for every signal the kit takes: SA_RESTART spares foreign system calls, SA_ONSTACK small stacks, and the
+/// full mask keeps handlers from nesting.
+inline struct sigaction disposition_of(signal_handler handler) noexcept {
+  struct sigaction action {};
+  action.sa_handler = handler;
+  action.sa_flags = SA_RESTART | SA_ONSTACK;
+  sigfillset(&action.sa_mask);
+  return action;
+}
+
+inline bool has_disposition(int signo, signal_handler handler) noexcept {
+  struct sigaction now {};
+  return ::sigaction(signo, nullptr, &now) == 0 && now.sa_handler == handler;
+}
+
+/// Lives for ever and is only ever reached through the one object below. Its atomics are those of the production
+/// policy whatever the policy of the owner: a handler may interrupt any thread at any instruction, also one that a
+/// policy is just moving about.
+///
+/// - `owner`: pid of the process whose lifespan owns signals; 0: nobody. Another pid: left over from before a fork.
+/// - `owned`: the signals `shutdown_owned` answers for; written before `owner`.
+/// - `bell`: where a handler rings; -1 while nobody listens.
+/// - `running`: handlers between their first and their last access to anything here. The bell is closed only after the
+///   owner has withdrawn it and has seen this at 0.
+/// - `mark`: an int in a page that a fork wipes. 1 in the process that took the signals, 0 in its children; null where
+///   the system cannot do that and the handler has to ask for the pid.
+/// - `restored`: the handlers that were put back when the last owner went, for stragglers; see step_aside().
+/// - `lock`: pid of the thread's process while dispositions are changed, 0 when free; never taken in a handler. A child
+///   that inherits it held takes it over.
+struct signal_table {
+  template <class T>
+  using atomic = std_sync::atomic<T>;
+
+  atomic<int> owner{0};
+  atomic<std::uint64_t> owned{0};
+  atomic<int> bell{-1};
+  atomic<unsigned> running{0};
+  atomic<atomic<int>*> mark{nullptr};
+  atomic<signal_handler> restored[signal_limit]{};
+  atomic<int> lock{0};
+
+  // Guarded by `lock`: what was there before, and which of the owned signals were really taken.
+  struct sigaction saved[signal_limit] {};
+  std::uint64_t taken = 0;
+  signal_handler handler = nullptr;
+
+  /// Async-signal-safe. No system call where `mark` works.
+  bool in_owner_process() const noexcept {
+    const int pid = owner.load(std::memory_order_seq_cst);
+    if (pid == 0) return false;
+    const atomic<int>* page = mark.load(std::memory_order_seq_cst);
+    return page != nullptr ? page->load(std::memory_order_seq_cst) == 1 : pid == ::getpid();
+  }
+};
+static_assert(std_sync::atomic<int>::is_always_lock_free && std_sync::atomic<std::uint64_t>::is_always_lock_free);
+static_assert(std::is_trivially_destructible_v<signal_table>);
+
+CURFEW_VISIBLE inline constinit signal_table process_signals{};
+
+/// Bounds a handler's stay, so that the owner can tell when none is left.
+class handler_scope {
+ public:
+  handler_scope() noexcept : errno_(errno) { process_signals.running.fetch_add(1, std::memory_order_seq_cst); }
+  handler_scope(const handler_scope&) = delete;
+  handler_scope& operator=(const handler_scope&) = delete;
+  ~handler_scope() {
+    process_signals.running.fetch_sub(1, std::memory_order_seq_cst);
+    errno = errno_;
+  }
+
+ private:
+  int errno_;
+};
+
+/// After the caller has withdrawn what handlers use: returns when none that may have seen it is still running. Ends,
+/// because a handler never waits for anything.
+inline void await_handlers() noexcept {
+  while (process_signals.running.load(std::memory_order_seq_cst) != 0) std_sync::yield();
+}
+
+/// What the owner's handler does when there is no owner. In a forked child: lets the signal do what it does by default.
+/// In the owner's process, later: a straggler, whose frame was made before its disposition was restored, raises the
+/// signal again for the restored one; so does a handler that somebody had saved and put back, with the default. Called
+/// by somebody else's handler, which is what is left, it does nothing: raising would only bring that one back.
+inline void step_aside(int signo, signal_handler self) noexcept {
+  struct sigaction now {};
+  ::sigaction(signo, nullptr, &now);
+  if (process_signals.owner.load(std::memory_order_seq_cst) != 0 || now.sa_handler == self) {
+    struct sigaction original {};
+    original.sa_handler = SIG_DFL;
+    ::sigaction(signo, &original, nullptr);
+  } else if (now.sa_handler != process_signals.restored[signo].load(std::memory_order_seq_cst)) {
+    return;
+  }
+  ::raise(signo);  // blocked until this handler returns
+}
+
+class disposition_lock {
+ public:
+  disposition_lock() noexcept {
+    const int self = ::getpid();
+    for (int holder = 0; !process_signals.lock.compare_exchange_weak(holder, self, std::memory_order_seq_cst,
+                                                                     std::memory_order_seq_cst);) {
+      if (holder == self) {
+        holder = 0;
+        std_sync::yield();
+      }
+    }
+  }
+  disposition_lock(const disposition_lock&) = delete;
+  disposition_lock& operator=(const disposition_lock&) = delete;
+  ~disposition_lock() { process_signals.lock.store(0, std::memory_order_seq_cst); }
+};
+
+/// Sees to it that in_owner_process() is cheap where it can be. Failure only makes it dearer.
+inline void mark_process() noexcept {
+#if defined(__linux__) && defined(MADV_WIPEONFORK)
+  if (auto* page = process_signals.mark.load(std::memory_order_seq_cst); page != nullptr) {
+    page->store(1, std::memory_order_seq_cst);
+    return;
+  }
+  const auto size = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  void* memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) return;
+  if (::madvise(memory, size, MADV_WIPEONFORK) != 0) {
+    ::munmap(memory, size);
+    return;
+  }
+  process_signals.mark.store(::new (memory) std_sync::atomic<int>(1), std::memory_order_seq_cst);
+#endif
+}
+
+/// The marker by which shared objects that do not share `process_signals` recognise each other's owner:
+/// `<pid>:<owned signals, hex>:<address of the handler, hex>`.
+inline constexpr const char* owner_marker = "CURFEW_SHUTDOWN_OWNER";
+
+/// Reads the environment in place, as a handler may.
+inline const char* find_owner_marker() noexcept {
+#if defined(__APPLE__)
+  char** entry = *::_NSGetEnviron();
+#else
+  char** entry = ::environ;
+#endif
+  const std::size_t length = std::strlen(owner_marker);
+  for (; entry != nullptr && *entry != nullptr; ++entry) {
+    if (std::strncmp(*entry, owner_marker, length) == 0 && (*entry)[length] == '=') return *entry + length + 1;
+  }
+  return nullptr;
+}
+
+/// Signals owned by another shared object of this process, 0 when there is no such owner. A marker counts only while
+/// one of its signals still has its handler: an exec keeps pid and environment but resets handlers.
+inline std::uint64_t owned_elsewhere() noexcept {
+  const char* text = find_owner_marker();
+  if (text == nullptr) return 0;
+  // Not strtoull: the parser must be usable in a handler.
+  std::uint64_t fields[3] = {0, 0, 0};
+  for (int i = 0; i < 3; ++i) {
+    const std::uint64_t base = i == 0 ? 10 : 16;
+    const char* begin = text;
+    for (;; ++text) {
+      const char c = *text;
+      const int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : 99;
+      if (static_cast<std::uint64_t>(digit) >= base) break;
+      fields[i] = fields[i] * base + static_cast<std::uint64_t>(digit);
+    }
+    if (text == begin || *text != (i == 2 ? '\0' : ':')) return 0;
+    if (i < 2) ++text;
+  }
+  if (fields[0] != static_cast<std::uint64_t>(::getpid()) || fields[2] == 0) return 0;
+  for (int signo = 1; signo < signal_limit; ++signo) {
+    if ((fields[1] & signal_bit(signo)) == 0) continue;
+    struct sigaction now {};
+    if (::sigaction(signo, nullptr, &now) == 0 && reinterpret_cast<std::uintptr_t>(now.sa_handler) == fields[2]) {
+      return fields[1];
+    }
+  }
+  return 0;
+}
+
+/// Signals owned by this process's lifespan as seen from this shared object, 0 when it has none.
+inline std::uint64_t owned_here() noexcept {
+  if (process_signals.owner.load(std::memory_order_seq_cst) != ::getpid()) return 0;
+  return process_signals.owned.load(std::memory_order_seq_cst);
+}
+
+inline bool is_shutdown_owned(int signo) noexcept {
+  return ((owned_here() | owned_elsewhere()) & signal_bit(signo)) != 0;
+}
+
+/// What an attempt to own signals came to.
+enum class acquisition : unsigned char { taken, conflict, refused };
+
+/// Puts back what is still ours; what somebody else has put on top is left alone. Under the lock.
+inline void restore_dispositions() noexcept {
+  for (int signo = 1; signo < signal_limit; ++signo) {
+    const struct sigaction& before = process_signals.saved[signo];
+    if ((process_signals.taken & signal_bit(signo)) != 0 && has_disposition(signo, process_signals.handler)) {
+      process_signals.restored[signo].store(before.sa_handler, std::memory_order_seq_cst);
+      ::sigaction(signo, &before, nullptr);
+    }
+  }
+  process_signals.taken = 0;
+}
+
+/// Becomes the owner of \p wanted: announces it, then installs \p handler, which from the first one on rings \p bell.
+/// An ignored SIGINT or SIGHUP was ignored on purpose by whoever started this process, and stays so. \p prepare runs
+/// once nobody else can own and before the first handler is there. On `refused`, errno and \p culprit name the reason;
+/// on anything but `taken` nothing has changed.
+template <class Prepare>
+acquisition acquire_signals(std::uint64_t wanted, signal_handler handler, int bell, int& culprit,
+                            Prepare prepare) noexcept {
+  auto& table = process_signals;
+  const disposition_lock lock;
+  const int self = ::getpid();
+  culprit = 0;
+  if (table.owner.load(std::memory_order_seq_cst) == self || owned_elsewhere() != 0) return acquisition::conflict;
+  char marker[80];
+  std::snprintf(marker, sizeof marker, "%d:%llx:%llx", self, static_cast<unsigned long long>(wanted),
+                static_cast<unsigned long long>(reinterpret_cast<std::uintptr_t>(handler)));
+  if (::setenv(owner_marker, marker, 1) != 0) return acquisition::refused;
+  mark_process();
+  prepare();
+  table.handler = handler;
+  table.taken = 0;
+  table.bell.store(bell, std::memory_order_seq_cst);
+  table.owned.store(wanted, std::memory_order_seq_cst);
+  table.owner.store(self, std::memory_order_seq_cst);
+  const struct sigaction ours = disposition_of(handler);
+  for (int signo = 1; signo < signal_limit; ++signo) {
+    if ((wanted & signal_bit(signo)) == 0) continue;
+    struct sigaction& before = table.saved[signo];
+    if (::sigaction(signo, nullptr, &before) == 0) {
+      const bool ignored = (before.sa_flags & SA_SIGINFO) == 0 && before.sa_handler == SIG_IGN;
+      if (ignored && (signo == SIGINT || signo == SIGHUP)) continue;
+      if (::sigaction(signo, &ours, nullptr) == 0) {
+        table.taken |= signal_bit(signo);
+        continue;
+      }
+    }
+    const int reason = errno;
+    culprit = signo;
+    restore_dispositions();
+    table.owner.store(0, std::memory_order_seq_cst);
+    table.bell.store(-1, std::memory_order_seq_cst);
+    await_handlers();
+    ::unsetenv(owner_marker);
+    errno = reason;
+    return acquisition::refused;
+  }
+  return acquisition::taken;
+}
+
+/// Hands everything back. When it returns no handler is running that could ring the bell. A signal that is caught by
+/// the old handler after its disposition was restored is passed on to that disposition.
+inline void release_signals() noexcept {
+  auto& table = process_signals;
+  const disposition_lock lock;
+  restore_dispositions();
+  table.owner.store(0, std::memory_order_seq_cst);
+  table.bell.store(-1, std::memory_order_seq_cst);
+  await_handlers();
+  ::unsetenv(owner_marker);
+}
+
+/// Whether \p signo was taken and somebody has put another handler on top.
+inline bool is_displaced(int signo) noexcept {
+  const disposition_lock lock;
+  return (process_signals.taken & signal_bit(signo)) != 0 && !has_disposition(signo, process_signals.handler);
+}
+
+/// Unblocks \p bits on the calling thread and returns those that were blocked.
+inline std::uint64_t unblock_signals(std::uint64_t bits) noexcept {
+  const sigset_t set = signal_set(bits);
+  sigset_t before;
+  if (::pthread_sigmask(SIG_UNBLOCK, &set, &before) != 0) return 0;
+  std::uint64_t blocked = 0;
+  for (int signo = 1; signo < signal_limit; ++signo) {
+    if ((bits & signal_bit(signo)) != 0 && sigismember(&before, signo) == 1) blocked |= signal_bit(signo);
+  }
+  return blocked;
+}
+
+inline void block_signals(std::uint64_t bits) noexcept {
+  const sigset_t set = signal_set(bits);
+  ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
+}
+
+/// Ends the process by the default action of \p signo, as if it had never been caught. Process 1, to which default
+/// actions do not apply, leaves with the code a shell would report.
+[[noreturn]] inline void die_by_signal(int signo) noexcept {
+  struct sigaction original {};
+  original.sa_handler = SIG_DFL;
+  ::sigaction(signo, &original, nullptr);
+  unblock_signals(signal_bit(signo));
+  ::raise(signo);
+  std::_Exit(128 + signo);
+}
+
+#else
+
+using signal_handler = void (*)(int);
+enum class acquisition : unsigned char { taken, conflict, refused };
+
+template <class Prepare>
+acquisition acquire_signals(std::uint64_t, signal_handler, int, int&, Prepare prepare) noexcept {
+  prepare();
+  return acquisition::taken;
+}
+inline void release_signals() noexcept {}
+inline bool is_shutdown_owned(int) noexcept {
+  return false;
+}
+inline bool is_displaced(int) noexcept {
+  return false;
+}
+inline std::uint64_t unblock_signals(std::uint64_t) noexcept {
+  return 0;
+}
+inline void block_signals(std::uint64_t) noexcept {}
+[[noreturn]] inline void die_by_signal(int signo) noexcept {
+  std::_Exit(128 + signo);
+}
+
+#endif
+
+}  // namespace detail
+CURFEW_END_NAMESPACE
+
+#endif  // CURFEW_DETAIL_SIGNAL_TABLE_HPP
+// ---- end curfew/detail/signal_table.hpp
+
+CURFEW_BEGIN_NAMESPACE
+
+/// One hook of one stage. `began` counts from the stop request, for start hooks from start().
+struct stage_record {
+  std::string stage;
+  lifespan_phase phase = lifespan_phase::start;
+  stage_outcome outcome = stage_outcome::not_run;
+  std::chrono::nanoseconds began{0};
+  std::chrono::nanoseconds took{0};
+  std::exception_ptr error;
+};
+
+/// Records are in the order in which the hooks ended; hooks that were never called come last. A stage that reported its
+/// own failure at run time has a `failed` record of phase `start` ahead of the barriers.
+struct lifespan_report {
+  stop_cause cause = stop_cause::none;
+  int signal = 0;  ///< the first stop signal counted, 0 when there was none
+  int exit_code = 0;
+  std::vector<stage_record> records;
+  std::vector<std::string> displaced_handlers;
+  std::vector<std::string> abandoned;
+  std::chrono::nanoseconds total{0};  ///< from the stop request to the end
+  std::map<int, unsigned> signals;    ///< how often each was counted
+  std::vector<std::string> notes;     ///< hooks that ran without a thread of their own, reloads that failed
+  unsigned observer_errors = 0;       ///< exceptions that observers let out
+
+  std::string to_string() const;
+};
+
+namespace detail {
+
+inline std::string milliseconds_text(std::chrono::nanoseconds span) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f ms", std::chrono::duration<double, std::milli>(span).count());
+  return text;
+}
+
+inline std::string error_text(const std::exception_ptr& error) {
+  if (!error) return {};
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& e) {
+    return e.what();
+  } catch (...) {
+    return "an exception that is not a std::exception";
+  }
+}
+
+inline std::string padded(std::string text, std::size_t width) {
+  text.resize(std::max(width, text.size()), ' ');
+  return text;
+}
+
+}  // namespace detail
+
+/// One line for the whole, one for each record with a bar for when it ran, one for each further remark. Bars of start
+/// hooks and of stop hooks have a time axis each.
+inline std::string lifespan_report::to_string() const {
+  constexpr std::size_t columns = 32;
+  using fine = std::chrono::duration<double>;
+  std::size_t width = 5;
+  double span[2] = {1e-9, 1e-9};
+  for (const auto& record : records) {
+    width = std::max(width, record.stage.size());
+    double& axis = span[record.phase == lifespan_phase::start ? 0 : 1];
+    axis = std::max(axis, fine(record.began + record.took).count());
+  }
+  std::string text = std::string("stopped: ") + curfew::to_string(cause);
+  if (signal != 0) text += ", " + detail::signal_name(signal);
+  text += ", exit code " + std::to_string(exit_code) + ", " + detail::milliseconds_text(total) + "\n";
+  for (const auto& record : records) {
+    text += "  " + detail::padded(record.stage, width) + "  ";
+    text += detail::padded(curfew::to_string(record.phase), 7) + "  ";
+    text += detail::padded(curfew::to_string(record.outcome), 9) + "  ";
+    const bool ran = record.outcome != stage_outcome::not_run && record.outcome != stage_outcome::skipped;
+    std::string bar(columns, '.');
+    if (ran) {
+      const double axis = span[record.phase == lifespan_phase::start ? 0 : 1];
+      const auto column = [&](std::chrono::nanoseconds at) {
+        const double place = std::clamp(fine(at).count() / axis, 0.0, 1.0) * static_cast<double>(columns);
+        return static_cast<std::size_t>(place);
+      };
+      const std::size_t first = std::min(column(record.began), columns - 1);
+      const std::size_t last = std::clamp(column(record.began + record.took), first + 1, columns);
+      std::fill(bar.begin() + static_cast<std::ptrdiff_t>(first), bar.begin() + static_cast<std::ptrdiff_t>(last), '#');
+    }
+    text += "|" + bar + "|";
+    if (ran) text += "  +" + detail::milliseconds_text(record.began) + ", " + detail::milliseconds_text(record.took);
+    if (record.error) text += "  " + detail::error_text(record.error);
+    text += "\n";
+  }
+  for (const auto& line : abandoned) text += "  abandoned: " + line + "\n";
+  for (const auto& line : displaced_handlers) text += "  displaced: " + line + "\n";
+  for (const auto& [signo, count] : signals) {
+    text += "  counted: " + detail::signal_name(signo) + " x" + std::to_string(count) + "\n";
+  }
+  for (const auto& line : notes) text += "  note: " + line + "\n";
+  if (observer_errors != 0) text += "  note: " + std::to_string(observer_errors) + " exceptions from observers\n";
+  return text;
+}
+
+CURFEW_END_NAMESPACE
+
+#endif  // CURFEW_DETAIL_LIFESPAN_REPORT_HPP
+// ---- end curfew/detail/lifespan_report.hpp
+
+// ---- begin curfew/detail/lifespan_request.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// Who asked for the stop, with what, and how urgently: one word that signal handlers and threads write alike, plus a
+/// counter per signal. Lock-free, so that the handler of an owned signal does all its work here.
+
+#ifndef CURFEW_DETAIL_LIFESPAN_REQUEST_HPP
+#define CURFEW_DETAIL_LIFESPAN_REQUEST_HPP
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+
+// curfew/detail/config.hpp: above
+
+// curfew/detail/lifespan_types.hpp: above
+
+// curfew/detail/signal_table.hpp: above
+
+// ---- begin curfew/detail/signal_wakeup.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// The bell that a signal handler may ring and the place where somebody who waits for it is parked. On POSIX systems
+/// that is an eventfd (a pipe elsewhere) and poll(): level-triggered, so that a ring between a look and a park is not
+/// lost, usable inside foreign event loops, and one of the few waits in which every sanitizer delivers signals.
+
+#ifndef CURFEW_DETAIL_SIGNAL_WAKEUP_HPP
+#define CURFEW_DETAIL_SIGNAL_WAKEUP_HPP
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <climits>
+#include <cstdint>
+#include <system_error>
+
+// curfew/detail/config.hpp: above
+
+// curfew/detail/sync.hpp: above
+
+#if CURFEW_POSIX
+#include <fcntl.h>
+#include <poll.h>
+#include <unistd.h>
+#endif
+#if defined(__linux__)
+#include <sys/eventfd.h>
+#endif
+
+CURFEW_BEGIN_NAMESPACE
+namespace detail {
+
+#if CURFEW_POSIX
+
+/// Async-signal-safe: one write, its failure ignored. A full bell is a bell that rings already; what happened is
+/// recorded elsewhere, the bytes only wake.
+inline void ring_bell(int descriptor) noexcept {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const auto written = ::write(descriptor, &one, sizeof one);
+}
+
+/// May be rung by any thread and by signal handlers; at most one thread at a time waits (its owner sees to that).
+template <class Sync>
+class wakeup {
+ public:
+  using clock = typename Sync::clock;
+
+  wakeup() {
+#if defined(__linux__)
+    ends_[0] = ends_[1] = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (ends_[0] < 0) throw std::system_error(errno, std::generic_category(), "curfew: eventfd");
+#else
+    if (::pipe(ends_) != 0) throw std::system_error(errno, std::generic_category(), "curfew: pipe");
+    for (const int end : ends_) {
+      ::fcntl(end, F_SETFD, FD_CLOEXEC);
+      ::fcntl(end, F_SETFL, O_NONBLOCK);
+    }
+#endif
+  }
+  wakeup(const wakeup&) = delete;
+  wakeup& operator=(const wakeup&) = delete;
+  ~wakeup() {
+    ::close(ends_[0]);
+    if (ends_[1] != ends_[0]) ::close(ends_[1]);
+  }
+
+  void ring() const noexcept {
+    ring_bell(ends_[1]);
+  }
+
+  /// Readable while it has been rung and nobody has silenced it.
+  int handle() const noexcept {
+    return ends_[0];
+  }
+  int bell() const noexcept {
+    return ends_[1];
+  }
+
+  void silence() const noexcept {
+    unsigned char sink[64];
+    while (::read(ends_[0], sink, sizeof sink) == static_cast<ssize_t>(sizeof sink)) {
+    }
+  }
+
+  /// Parks until rung or until \p deadline; may return earlier. Everything rung before the return is silenced.
+  void wait_until(typename clock::time_point deadline) const noexcept {
+    Sync::here("wakeup.wait.before_poll");
+    ::pollfd entry{ends_[0], POLLIN, 0};
+    ::poll(&entry, 1, timeout(deadline));
+    silence();
+  }
+
+ private:
+  /// In milliseconds, rounded up: waking a little late costs less than waking in vain.
+  static int timeout(typename clock::time_point deadline) noexcept {
+    if (deadline == clock::time_point::max()) return -1;
+    const auto now = clock::now();
+    if (deadline <= now) return 0;
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - now).count();
+    return static_cast<int>(std::min<long long>(left, INT_MAX));
+  }
+
+  int ends_[2] = {-1, -1};
+};
+
+#else
+
+inline void ring_bell(int) noexcept {}
+
+/// Without descriptors: a flag. There is nothing to hand to a foreign event loop then.
+template <class Sync>
+class wakeup {
+ public:
+  using clock = typename Sync::clock;
+
+  void ring() const noexcept {
+    {
+      const std::lock_guard lock(mutex_);
+      rung_ = true;
+    }
+    rings_.notify_all();
+  }
+  int handle() const noexcept { return -1; }
+  int bell() const noexcept { return -1; }
+  void silence() const noexcept {
+    const std::lock_guard lock(mutex_);
+    rung_ = false;
+  }
+  void wait_until(typename clock::time_point deadline) const noexcept {
+    Sync::here("wakeup.wait.before_poll");
+    std::unique_lock lock(mutex_);
+    if (deadline == clock::time_point::max()) {
+      rings_.wait(lock, [this] { return rung_; });
+    } else {
+      rings_.wait_until(lock, deadline, [this] { return rung_; });
+    }
+    rung_ = false;
+  }
+
+ private:
+  mutable typename Sync::mutex mutex_;
+  mutable typename Sync::condition_variable rings_;
+  mutable bool rung_ = false;
+};
+
+#endif
+
+}  // namespace detail
+CURFEW_END_NAMESPACE
+
+#endif  // CURFEW_DETAIL_SIGNAL_WAKEUP_HPP
+// ---- end curfew/detail/signal_wakeup.hpp
+
+// curfew/detail/sync.hpp: above
+
+CURFEW_BEGIN_NAMESPACE
+namespace detail {
+
+/// The request word.
+///
+///     bits 0..1    rung    0 nobody asked, 1 requested, 2 hurried; the third rung is the end of the process
+///     bits 2..4    cause   stop_cause of the first request, never changed while rung > 0
+///     bits 5..11   signal  first stop signal counted, 0 while there was none
+///     bits 12..63  moment  of the last rung, microseconds of the policy's clock
+///
+/// Transitions: 0 -> 1 ask(), count(); 1 -> 2 count() past the guard, climb(); 2 -> `_Exit` likewise; any -> 0 or 1
+/// forget(), by reset() alone. A signal counted within the guard of the last rung only fills in `signal`.
+struct stop_request {
+  unsigned rung = 0;
+  stop_cause cause = stop_cause::none;
+  int signal = 0;
+  std::uint64_t moment = 0;
+
+  static constexpr stop_request unpack(std::uint64_t word) noexcept {
+    return {static_cast<unsigned>(word & 3), static_cast<stop_cause>((word >> 2) & 7),
+            static_cast<int>((word >> 5) & 127), word >> 12};
+  }
+  constexpr std::uint64_t pack() const noexcept {
+    return std::uint64_t{rung} | std::uint64_t{static_cast<unsigned>(cause)} << 2 |
+           static_cast<std::uint64_t>(signal) << 5 | moment << 12;
+  }
+};
+
+/// Everything here is sequentially consistent: nothing is hot, and forget() relies on it (see there).
+template <class Sync>
+class stop_ledger {
+ public:
+  using clock = typename Sync::clock;
+  using time_point = typename clock::time_point;
+  using counts = std::array<unsigned, signal_limit>;
+
+  stop_request request() const noexcept { return stop_request::unpack(word_.load(std::memory_order_seq_cst)); }
+
+  unsigned count_of(int signo) const noexcept {
+    return is_signal(signo) ? counts_[static_cast<unsigned>(signo)].load(std::memory_order_seq_cst) : 0;
+  }
+  counts snapshot() const noexcept {
+    counts all{};
+    for (int signo = 1; signo < signal_limit; ++signo) all[static_cast<unsigned>(signo)] = count_of(signo);
+    return all;
+  }
+
+  /// A stop that no signal asked for. True when it is the first request.
+  bool ask(stop_cause cause) noexcept {
+    std::uint64_t word = word_.load(std::memory_order_seq_cst);
+    do {
+      if (stop_request::unpack(word).rung != 0) return false;
+    } while (!swap(word, {1, cause, 0, now()}));
+    Sync::here("lifespan.request.latched");
+    return true;
+  }
+
+  /// What the handler of an owned signal does. Async-signal-safe.
+  void count(int signo) noexcept {
+    if (!is_signal(signo)) return;
+    counts_[static_cast<unsigned>(signo)].fetch_add(1, std::memory_order_seq_cst);
+    if (signo != hangup_.load(std::memory_order_seq_cst)) climb(signo, guard_.load(std::memory_order_seq_cst));
+  }
+
+  /// One rung up, unless the last one is younger than \p guard microseconds. The third rung does not return.
+  void climb(int signo, std::uint64_t guard) noexcept {
+    std::uint64_t word = word_.load(std::memory_order_seq_cst);
+    stop_request next;
+    do {
+      next = stop_request::unpack(word);
+      const std::uint64_t moment = now();
+      if (next.signal == 0) next.signal = signo;
+      if (next.rung == 0) {
+        next = {1, stop_cause::signal, signo, moment};
+      } else if (moment >= next.moment + guard) {
+        if (next.rung == 2) std::_Exit(128 + signo);
+        next.rung = 2;
+        next.moment = moment;
+      }
+    } while (!swap(word, next));
+  }
+
+  /// escalate(): requests, hurries, leaves.
+  void force_up() noexcept {
+    if (ask(stop_cause::requested)) return;
+    std::uint64_t word = word_.load(std::memory_order_seq_cst);
+    stop_request next;
+    do {
+      next = stop_request::unpack(word);
+      if (next.rung == 2) std::_Exit(128 + SIGTERM);
+      next.rung = 2;
+      next.moment = now();
+    } while (!swap(word, next));
+  }
+
+  /// Back to no request, except that a stop signal counted since \p seen was taken stays latched as a new request. A
+  /// handler counts first and looks at the word afterwards; here the word is written first and the counters are looked
+  /// at afterwards. In the single order of all these, one of the two sees the other.
+  void forget(const counts& seen) noexcept {
+    word_.store(0, std::memory_order_seq_cst);
+    for (int signo = 1; signo < signal_limit; ++signo) {
+      if (signo == hangup_.load(std::memory_order_seq_cst)) continue;
+      if (count_of(signo) != seen[static_cast<unsigned>(signo)] && request().rung == 0)
+        climb(signo, ~std::uint64_t{0} >> 12);
+    }
+  }
+
+  /// Before anybody can count: \p hangup is the signal that means reload, 0 for none.
+  void configure(int hangup, std::chrono::nanoseconds guard) noexcept {
+    hangup_.store(hangup, std::memory_order_seq_cst);
+    const auto micros = std::chrono::duration_cast<std::chrono::microseconds>(guard).count();
+    guard_.store(micros > 0 ? static_cast<std::uint64_t>(micros) : 0, std::memory_order_seq_cst);
+  }
+
+  /// For the next owner of the process-wide ledger.
+  void clear() noexcept {
+    for (auto& counter : counts_) counter.store(0, std::memory_order_seq_cst);
+    word_.store(0, std::memory_order_seq_cst);
+  }
+
+  static std::uint64_t now() noexcept { return micros(clock::now()); }
+  static time_point moment_of(const stop_request& request) noexcept {
+    return time_point(std::chrono::duration_cast<typename clock::duration>(std::chrono::microseconds(request.moment)));
+  }
+
+ private:
+  static std::uint64_t micros(time_point when) noexcept {
+    return static_cast<std::uint64_t>(
+        std::chrono::duration_cast<std::chrono::microseconds>(when.time_since_epoch()).count());
+  }
+  bool swap(std::uint64_t& word, const stop_request& next) noexcept {
+    return word_.compare_exchange_weak(word, next.pack(), std::memory_order_seq_cst, std::memory_order_seq_cst);
+  }
+
+  typename Sync::template atomic<std::uint64_t> word_{0};
+  typename Sync::template atomic<std::uint64_t> guard_{0};
+  typename Sync::template atomic<int> hangup_{0};
+  std::array<typename Sync::template atomic<unsigned>, signal_limit> counts_{};
+};
+
+#if CURFEW_POSIX
+
+/// The ledger of the lifespan that owns the process's signals. Immortal: a handler may still be running when its
+/// lifespan is gone.
+template <class Sync>
+CURFEW_VISIBLE inline constinit stop_ledger<Sync> process_ledger{};
+
+/// The handler of every owned signal: one write() is its only system call on the normal path.
+template <class Sync>
+void on_owned_signal(int signo) noexcept {
+  const handler_scope scope;
+  if (!process_signals.in_owner_process()) {
+    step_aside(signo, &on_owned_signal<Sync>);
+    return;
+  }
+  process_ledger<Sync>.count(signo);
+  const int bell = process_signals.bell.load(std::memory_order_seq_cst);
+  if (bell >= 0) ring_bell(bell);
+}
+
+#else
+
+template <class Sync>
+inline constinit stop_ledger<Sync> process_ledger{};
+
+template <class Sync>
+void on_owned_signal(int signo) noexcept {
+  process_ledger<Sync>.count(signo);
+}
+
+#endif
+
+}  // namespace detail
+CURFEW_END_NAMESPACE
+
+#endif  // CURFEW_DETAIL_LIFESPAN_REQUEST_HPP
+// ---- end curfew/detail/lifespan_request.hpp
+
+// curfew/detail/lifespan_types.hpp: above
+
+// ---- begin curfew/detail/process_identity.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// Which process this is. What waits for threads, or ends things on behalf of its process, asks before it touches a
+/// lock whether a fork has put it into a child, where those threads and those things do not exist.
+
+#ifndef CURFEW_DETAIL_PROCESS_IDENTITY_HPP
+#define CURFEW_DETAIL_PROCESS_IDENTITY_HPP
+
+#include <cstdint>
+#include <random>
+#include <string>
+
+// curfew/detail/config.hpp: above
+
+#if CURFEW_POSIX
+#include <unistd.h>
+#endif
+
+CURFEW_BEGIN_NAMESPACE
+namespace detail {
+
+/// Not cached: a cached number would need a hook at fork, and would be wrong in a child made past that hook.
+inline long process_id() noexcept {
+#if CURFEW_POSIX
+  return static_cast<long>(::getpid());
+#else
+  return 0;  // no fork, so one number for ever is right
+#endif
+}
+
+/// 16 hexadecimal digits that no other process is likely to draw.
+inline std::string random_id() {
+  std::random_device source;
+  std::string text(16, '0');
+  for (char& digit : text) digit = "0123456789abcdef"[source() & 0xf];
+  return text;
+}
+
+/// `host:pid:random`: names one provider of one process in a store that many hosts share.
+inline std::string process_name() {
+  char host[256] = "localhost";
+#if CURFEW_POSIX
+  if (::gethostname(host, sizeof host) != 0) host[0] = '\0';
+  host[sizeof host - 1] = '\0';
+#endif
+  return std::string(host) + ":" + std::to_string(process_id()) + ":" + random_id();
+}
+
+}  // namespace detail
+CURFEW_END_NAMESPACE
+
+#endif  // CURFEW_DETAIL_PROCESS_IDENTITY_HPP
+// ---- end curfew/detail/process_identity.hpp
+
+// curfew/detail/signal_table.hpp: above
+
+// curfew/detail/signal_wakeup.hpp: above
+
+// curfew/detail/sync.hpp: above
+
+CURFEW_BEGIN_NAMESPACE
+
+/// A second lifespan wants to own signals while another one does. what() names the signals and both sides.
+struct ownership_conflict : std::logic_error {
+  using std::logic_error::logic_error;
+};
+
+namespace detail {
+
+/// Marks, for as long as it lives, that the calling thread runs user code on behalf of a lifespan.
+struct lifespan_frame_tag;
+template <class Sync>
+class lifespan_frame {
+ public:
+  lifespan_frame(const void* owner, const char* what) noexcept : owner_(owner), what_(what), up_(top()) {
+    top() = this;
+  }
+  lifespan_frame(const lifespan_frame&) = delete;
+  lifespan_frame& operator=(const lifespan_frame&) = delete;
+  ~lifespan_frame() { top() = up_; }
+
+  /// The innermost frame of \p owner (a predicate) on this thread, null when there is none.
+  template <class Owner>
+  static const lifespan_frame* find(Owner owner) noexcept {
+    for (const lifespan_frame* frame = top(); frame != nullptr; frame = frame->up_) {
+      if (owner(frame->owner_)) return frame;
+    }
+    return nullptr;
+  }
+  const char* what() const noexcept { return what_; }
+
+ private:
+  static lifespan_frame*& top() noexcept { return Sync::template local<lifespan_frame_tag, lifespan_frame*>(); }
+
+  const void* owner_;
+  const char* what_;
+  lifespan_frame* up_;
+};
+
+template <class Sync>
+class lifespan_control : public leaked_node {
+ public:
+  using clock = typename Sync::clock;
+  using time_point = typename clock::time_point;
+  static_assert(std::is_same_v<time_point, std::chrono::steady_clock::time_point>,
+                "curfew: a policy's clock must share the time points of std::chrono::steady_clock");
+
+  explicit lifespan_control(lifespan_options options) : options_(std::move(options)), pid_(process_id()) {
+    for (const int signo : options_.owned_signals) {
+      if (!is_signal(signo)) {
+        throw std::invalid_argument("lifespan '" + options_.name + "': there is no signal " + std::to_string(signo));
+      }
+      wanted_ |= signal_bit(signo);
+    }
+    int hangup = 0;
+#if CURFEW_POSIX
+    if (options_.on_hangup) {
+      hangup = SIGHUP;
+      wanted_ |= signal_bit(SIGHUP);
+    }
+#endif
+    own_ledger_.configure(hangup, options_.escalation_guard);
+    if (wanted_ != 0) take_ownership(hangup);
+  }
+  lifespan_control(const lifespan_control&) = delete;
+  lifespan_control& operator=(const lifespan_control&) = delete;
+
+  const lifespan_options& options() const noexcept {
+    return options_;
+  }
+  bool owns_signals() const noexcept {
+    return wanted_ != 0;
+  }
+
+  /// A forked child has a copy of everything and a right to nothing.
+  bool in_forked_child() const noexcept {
+    return process_id() != pid_;
+  }
+
+  lifespan_state state() const noexcept {
+    // order(lifespan.state, acquire): everything done before the state was entered; pairs with set_state()
+    return state_.load(std::memory_order_acquire);
+  }
+
+  stop_request request() const noexcept {
+    return ledger_->request();
+  }
+
+  bool request_stop(stop_cause cause, std::optional<int> code) noexcept {
+    if (in_forked_child() || state() == lifespan_state::stopped) return false;
+    if (code) {
+      std::int64_t none = no_code;
+      code_.compare_exchange_strong(none, *code, std::memory_order_seq_cst, std::memory_order_seq_cst);
+    }
+    const bool first = ledger_->ask(cause == stop_cause::none ? stop_cause::requested : cause);
+    fire_token();
+    wake_.ring();
+    return first;
+  }
+
+  bool escalate() noexcept {
+    if (in_forked_child() || state() == lifespan_state::stopped) return false;
+    ledger_->force_up();
+    fire_token();
+    wake_.ring();
+    return true;
+  }
+
+  void simulate(int signo, unsigned times) noexcept {
+    if (in_forked_child()) return;
+    for (; times != 0; --times) {
+      ledger_->count(signo);
+      wake_.ring();
+    }
+  }
+
+  void fail_stage(std::string_view stage, std::exception_ptr error) noexcept {
+    if (in_forked_child() || state() == lifespan_state::stopped) return;
+    try {
+      stage_record record{std::string(stage), lifespan_phase::start, stage_outcome::failed, {}, {}, std::move(error)};
+      const std::lock_guard lock(mutex_);
+      failures_.push_back(std::move(record));
+    } catch (...) {  // no memory for the record: the stop and its exit code still come
+    }
+    stage_failed_.store(true, std::memory_order_seq_cst);
+    request_stop(stop_cause::stage_failed, std::nullopt);
+  }
+
+  std::stop_token token() const noexcept {
+    const std::lock_guard lock(mutex_);
+    return source_.get_token();
+  }
+
+  stop_cause wait() {
+    if (in_forked_child()) return request().cause;
+    unblock_here();
+    for (;;) {
+      const std::uint64_t seen = ticket();
+      const stop_request now = request();
+      if (now.rung != 0 || state() == lifespan_state::stopped) {
+        attend(now);
+        return now.cause;
+      }
+      reload();
+      park(seen, time_point::max());
+    }
+  }
+
+  int native_handle() const noexcept {
+    return wake_.handle();
+  }
+
+  void poll_signals() {
+    if (in_forked_child()) return;
+    wake_.silence();
+    bool somebody_parked = false;
+    {
+      const std::lock_guard lock(mutex_);
+      ++rings_;
+      parked_.notify_all();
+      somebody_parked = polling_;
+    }
+    if (somebody_parked) wake_.ring();  // what was silenced here may have been meant for there
+    attend(request());
+    reload();
+  }
+
+  void observe(std::function<void(const lifespan_event&)> observer) {
+    const std::lock_guard lock(mutex_);
+    auto next = observers_ ? std::make_shared<observer_list>(*observers_) : std::make_shared<observer_list>();
+    next->push_back(std::move(observer));
+    observers_ = std::move(next);
+  }
+
+  /// The frame in which the calling thread runs code of this lifespan, or of a child of it; null otherwise.
+  const lifespan_frame<Sync>* own_frame() const noexcept {
+    return lifespan_frame<Sync>::find([this](const void* owner) {
+      for (auto* one = static_cast<const lifespan_control*>(owner); one != nullptr; one = one->parent_) {
+        if (one == this) return true;
+      }
+      return false;
+    });
+  }
+
+  /// Gives the signals back and, where this thread's mask was changed, the mask.
+  void hand_back() noexcept {
+    if (wanted_ == 0 || handed_back_) return;
+    handed_back_ = true;
+    release_signals();
+    const std::lock_guard lock(mutex_);
+    for (const auto& [thread, bits] : masks_) {
+      if (thread == Sync::self()) block_signals(bits);
+    }
+  }
+
+  void ring() const noexcept {
+    wake_.ring();
+  }
+
+ protected:
+  using observer_list = std::vector<std::function<void(const lifespan_event&)>>;
+  static constexpr std::int64_t no_code = std::numeric_limits<std::int64_t>::min();
+
+  // --- waiting: one thread polls the bell, the others wait for it to tell them
+
+  /// To be taken before looking at whatever one waits for, and given to park() afterwards.
+  std::uint64_t ticket() const noexcept {
+    const std::lock_guard lock(mutex_);
+    return rings_;
+  }
+
+  /// Returns when the bell has been rung since \p seen was taken, or at \p deadline, or earlier.
+  void park(std::uint64_t seen, time_point deadline) {
+    std::unique_lock lock(mutex_);
+    if (rings_ != seen) return;
+    if (polling_) {
+      if (deadline == time_point::max()) {
+        parked_.wait(lock);
+      } else {
+        parked_.wait_until(lock, deadline);
+      }
+      return;
+    }
+    polling_ = true;
+    lock.unlock();
+    wake_.wait_until(deadline);
+    lock.lock();
+    polling_ = false;
+    ++rings_;
+    parked_.notify_all();
+  }
+
+  // --- telling
+
+  void emit(lifespan_event_kind kind, const std::string& stage, lifespan_phase phase, stage_outcome outcome, int signo,
+            std::chrono::nanoseconds elapsed) noexcept {
+    std::shared_ptr<const observer_list> observers;
+    {
+      const std::lock_guard lock(mutex_);
+      observers = observers_;
+    }
+    if (!observers) return;
+    const lifespan_frame<Sync> frame(this, "an observer");
+    for (const auto& observer : *observers) {
+      try {
+        observer(lifespan_event{kind, stage, phase, outcome, signo, elapsed});
+      } catch (...) {
+        observer_errors_.fetch_add(1, std::memory_order_seq_cst);
+      }
+    }
+  }
+
+  void set_state(lifespan_state next) noexcept {
+    // order(lifespan.state, release): the controller's work so far; pairs with state()
+    state_.store(next, std::memory_order_release);
+    Sync::here("lifespan.state.changed");
+    emit(lifespan_event_kind::state_changed, {}, lifespan_phase::start, stage_outcome::not_run, request().signal,
+         elapsed());
+  }
+
+  std::chrono::nanoseconds elapsed() const noexcept {
+    return clock::now() - origin_;
+  }
+
+  void add_note(std::initializer_list<std::string_view> parts) noexcept {
+    try {
+      std::string text;
+      for (const auto part : parts) text += part;
+      const std::lock_guard lock(mutex_);
+      notes_.push_back(std::move(text));
+    } catch (...) {  // a remark is not worth more than that
+    }
+  }
+
+  /// Lets every holder of token() know. Stop callbacks run here, on the thread that asks or the one that notices.
+  void fire_token() noexcept {
+    std::stop_source source(std::nostopstate);
+    {
+      const std::lock_guard lock(mutex_);
+      source = source_;
+    }
+    source.request_stop();
+  }
+
+  /// What whoever drives or waits does about a request it sees.
+  void attend(const stop_request& seen) noexcept {
+    if (seen.rung == 0) return;
+    const lifespan_frame<Sync> frame(this, "a stop callback");
+    fire_token();
+    if (seen.cause != stop_cause::signal || unattended_.exchange(true, std::memory_order_seq_cst)) return;
+    const auto late = clock::now() - stop_ledger<Sync>::moment_of(seen);
+    if (late > options_.escalation_guard && seen.rung == 1) {
+      emit(lifespan_event_kind::unattended, {}, lifespan_phase::start, stage_outcome::not_run, seen.signal, late);
+    }
+  }
+
+  /// SIGHUP: once for any number of them, only while running and before any stop request.
+  void reload() noexcept {
+#if CURFEW_POSIX
+    if (!options_.on_hangup) return;
+    for (;;) {
+      const unsigned count = ledger_->count_of(SIGHUP);
+      if (request().rung != 0 || state() != lifespan_state::running) return;
+      {
+        const std::lock_guard lock(mutex_);
+        if (reloading_ || reloaded_ == count) return;
+        reloading_ = true;
+        reloaded_ = count;
+      }
+      try {
+        const lifespan_frame<Sync> frame(this, "the reload function");
+        options_.on_hangup();
+      } catch (const std::exception& e) {
+        add_note({"reload failed: ", e.what()});
+      } catch (...) {
+        add_note({"reload failed"});
+      }
+      const std::lock_guard lock(mutex_);
+      reloading_ = false;
+    }
+#endif
+  }
+
+  void unblock_here() {
+    if (wanted_ == 0) return;
+    const std::uint64_t bits = unblock_signals(wanted_);
+    if (bits == 0) return;
+    try {
+      const std::lock_guard lock(mutex_);
+      masks_.emplace_back(Sync::self(), bits);
+    } catch (...) {
+      block_signals(bits);
+      throw;
+    }
+  }
+
+  const lifespan_options options_;
+  const long pid_;
+  const wakeup<Sync> wake_;
+  stop_ledger<Sync> own_ledger_;
+  stop_ledger<Sync>* ledger_ = &own_ledger_;
+  std::uint64_t wanted_ = 0;  // signals owned, one bit each
+  bool handed_back_ = false;
+  lifespan_control* parent_ = nullptr;
+
+  typename Sync::template atomic<lifespan_state> state_{lifespan_state::idle};
+  typename Sync::template atomic<std::int64_t> code_{no_code};
+  typename Sync::template atomic<bool> stage_failed_{false};
+  typename Sync::template atomic<bool> unattended_{false};  // said, or found not to be so
+  typename Sync::template atomic<unsigned> observer_errors_{0};
+  typename Sync::template atomic<bool> child_abandoned_{false};
+
+  // What times are counted from: start(), then the stop request. Written by the controller between its hooks.
+  time_point origin_ = clock::now();
+
+  mutable typename Sync::mutex mutex_;
+  typename Sync::condition_variable parked_;
+  // Guarded by mutex_:
+  std::uint64_t rings_ = 0;  // how often somebody has come back from the bell
+  bool polling_ = false;     // somebody is at the bell
+  bool busy_ = false;        // somebody is inside start() or stop(), and drives
+  bool reloading_ = false;
+  unsigned reloaded_ = 0;
+  std::stop_source source_;
+  std::shared_ptr<const observer_list> observers_;
+  std::vector<stage_record> failures_;
+  std::vector<std::string> notes_;
+  std::vector<std::pair<typename Sync::thread_id, std::uint64_t>> masks_;
+
+ private:
+  void take_ownership(int hangup) {
+    int culprit = 0;
+    const acquisition result = acquire_signals(wanted_, &on_owned_signal<Sync>, wake_.bell(), culprit, [&] {
+      process_ledger<Sync>.clear();
+      process_ledger<Sync>.configure(hangup, options_.escalation_guard);
+    });
+    if (result == acquisition::taken) {
+      ledger_ = &process_ledger<Sync>;
+      return;
+    }
+    const int reason = errno;
+    std::string signals;
+    for (int signo = 1; signo < signal_limit; ++signo) {
+      if ((wanted_ & signal_bit(signo)) != 0) signals += (signals.empty() ? "" : ", ") + signal_name(signo);
+    }
+    if (result == acquisition::conflict) {
+      throw ownership_conflict("lifespan '" + options_.name + "' cannot own " + signals +
+                               ": another lifespan of this process owns its signals");
+    }
+    const std::string what =
+        "lifespan '" + options_.name + "' cannot own " + (culprit != 0 ? signal_name(culprit) : signals);
+    if (reason == EINVAL) throw std::invalid_argument(what);
+    throw std::system_error(reason, std::generic_category(), what);
+  }
+};
+
+}  // namespace detail
+CURFEW_END_NAMESPACE
+
+#endif  // CURFEW_DETAIL_LIFESPAN_CONTROL_HPP
+// ---- end curfew/detail/lifespan_control.hpp
+
+// curfew/detail/lifespan_graph.hpp: above
+
+// curfew/detail/lifespan_report.hpp: above
+
+// curfew/detail/lifespan_types.hpp: above
+
+// curfew/detail/sync.hpp: above
+
+CURFEW_BEGIN_NAMESPACE
+namespace detail {
+
+/// Progress of a call:
+///
+///     running -> finished    the hook's thread, when the hook has returned or thrown
+///     running -> abandoned   the watcher, at the deadline
+///     abandoned -> late      the hook's thread, if the hook ends after all
+///
+/// Whoever leaves `running` first wins; `error` and `ended` are written before `finished` and read after it.
+enum class hook_progress : unsigned char { running, finished, abandoned, late };
+
+/// Made before the first hook runs, so that a stop has nothing left to allocate.
+template <class Sync>
+struct hook_call : leaked_node {
+  using time_point = typename Sync::clock::time_point;
+
+  hook_call(std::shared_ptr<stage_node> its_stage, lifespan_phase its_phase, std::chrono::nanoseconds its_budget)
+      : stage(std::move(its_stage)), phase(its_phase), budget(its_budget) {
+    record.stage = stage->name;
+    record.phase = phase;
+  }
+
+  const std::shared_ptr<stage_node> stage;
+  const lifespan_phase phase;
+  const std::chrono::nanoseconds budget;
+  std::stop_source cut;
+  stage_context context{};
+  typename Sync::template atomic<hook_progress> progress{hook_progress::running};
+  time_point ended{};
+  std::exception_ptr error;
+
+  // Set while a thread runs the hook: what that thread needs even after everybody else has gone.
+  std::shared_ptr<lifespan_control<Sync>> owner;
+  typename Sync::thread thread;
+
+  // Of the watcher:
+  time_point began{}, slow_at{}, soft_at{}, deadline{};
+  bool told_slow = false, told_hung = false, cut_fired = false, hook_over = false, armed = false, settled = false;
+
+  // Of the controller:
+  bool here = false;    // runs on the controller
+  bool called = false;  // has begun
+  stage_record record;
+};
+
+template <class Sync>
+using hook_group = std::vector<std::shared_ptr<hook_call<Sync>>>;
+
+/// Runs hooks in groups and holds each to its slice of one clock.
+template <class Sync>
+class lifespan_runner : public lifespan_control<Sync>, public std::enable_shared_from_this<lifespan_runner<Sync>> {
+ public:
+  using base = lifespan_control<Sync>;
+  using typename base::clock;
+  using typename base::time_point;
+  using call = hook_call<Sync>;
+  using group = hook_group<Sync>;
+
+  using base::base;
+
+  /// For a child: its parent is in a hurry, or means to cut the hook that drives the child. Any thread.
+  void press(bool hurry) noexcept {
+    if (hurry) parent_hurries_.store(true, std::memory_order_seq_cst);
+    parent_cuts_.store(true, std::memory_order_seq_cst);
+    this->ring();
+  }
+  bool hurried() const noexcept { return hurried_.load(std::memory_order_seq_cst); }
+
+ protected:
+  using base::options_;
+
+  /// slice = min(budget, max(reserve, what is left - reserve for each unit still to come)).
+  std::chrono::nanoseconds slice_until(time_point end, std::size_t after, std::chrono::nanoseconds budget,
+                                       time_point now) const noexcept {
+    std::chrono::nanoseconds left = end - now;
+    const auto reserve = options_.stage_reserve;
+    if (end != time_point::max()) {
+      // In floating point, so that reserves as long as the age of the world do not overflow.
+      const double kept = static_cast<double>(reserve.count()) * static_cast<double>(after);
+      const double rest = static_cast<double>(left.count()) - kept;
+      left = rest <= static_cast<double>(reserve.count()) ? reserve : left - reserve * static_cast<long>(after);
+    }
+    return std::min(budget, std::max(reserve, left));
+  }
+  std::chrono::nanoseconds slice(std::chrono::nanoseconds budget, time_point now) const noexcept {
+    if (layer_budget_ != std::chrono::nanoseconds::zero()) return slice_until(layer_end_, members_after_, budget, now);
+    return slice_until(std::min(clock_end_, ceiling_), units_after_, budget, now);
+  }
+
+  /// Drains of one layer share a slice.
+  void open_layer(std::chrono::nanoseconds budget) noexcept {
+    const time_point now = clock::now();
+    layer_end_ = later_by(now, slice(budget, now));
+    layer_budget_ = budget;
+  }
+  void close_layer() noexcept { layer_budget_ = std::chrono::nanoseconds::zero(); }
+
+  /// Calls every hook of \p calls, concurrently if they are several; returns when each has ended or was given up.
+  void run_group(const group& calls) {
+    if (calls.empty()) return;
+    look_at_pressure(clock::now());
+    for (const auto& one : calls) begin(*one);
+    for (const auto& one : calls) {
+      one->here = !one->hook_over && (one->stage->on_controller || !launch(one));
+    }
+    typename Sync::thread watcher;
+    if (std::any_of(calls.begin(), calls.end(), [](const auto& one) { return one->here; })) {
+      try {
+        watcher = typename Sync::thread([&] { watch(calls); });
+      } catch (...) {
+        this->add_note({"no thread to watch the hooks that run on the controller"});
+      }
+      for (const auto& one : calls) {
+        if (one->here) perform(*one, this);
+      }
+    }
+    if (watcher.joinable()) {
+      watcher.join();
+    } else {
+      watch(calls);
+    }
+  }
+
+  std::size_t units_after_ = 0;    // hooks, or layers of drains, that still want a share of the clock
+  std::size_t members_after_ = 0;  // drains still to come in the layer that is open
+  time_point clock_end_ = time_point::max();
+  time_point ceiling_ = time_point::max();  // when the hook that drives this child is given up
+  stop_cause told_cause_ = stop_cause::none;
+  typename Sync::template atomic<bool> hurried_{false};
+  typename Sync::template atomic<bool> parent_hurries_{false};
+  typename Sync::template atomic<bool> parent_cuts_{false};
+  std::vector<std::string> abandoned_;
+  bool any_abandoned_ = false;
+
+ private:
+  void begin(call& one) noexcept {
+    const time_point now = clock::now();
+    const auto span = slice(one.budget, now);
+    one.called = true;
+    one.began = now;
+    one.deadline = later_by(now, span);
+    one.slow_at = later_by(now, span / 2);
+    one.soft_at =
+        one.deadline == time_point::max() ? one.deadline : one.deadline - std::min(options_.hang_grace, span / 4);
+    one.context = stage_context{one.cut.get_token(), one.deadline, one.phase, told_cause_,
+                                hurried() ? urgency::hurried : urgency::normal};
+    this->emit(lifespan_event_kind::stage_begin, one.stage->name, one.phase, stage_outcome::not_run, 0, {});
+    if (one.phase == lifespan_phase::close) {
+      for (const auto& fence : one.stage->fences) fence->close();
+    }
+    if (!one.stage->has_hook(one.phase)) {
+      one.hook_over = true;
+      one.ended = clock::now();
+    }
+  }
+
+  /// When there is no thread to be had the hook runs on the controller: late and unbounded beats not at all.
+  bool launch(const std::shared_ptr<call>& one) noexcept {
+    one->owner = this->shared_from_this();
+    try {
+      one->thread = typename Sync::thread([one] { perform(*one, one->owner.get()); });
+      return true;
+    } catch (const std::exception& e) {
+      one->owner.reset();
+      this->add_note({"stage '", one->stage->name, "': no thread for its ", to_string(one->phase),
+                      " hook, it ran on the controller (", e.what(), ")"});
+      return false;
+    }
+  }
+
+  static void perform(call& one, const base* owner) noexcept {
+    {
+      const lifespan_frame<Sync> frame(owner, one.stage->name.c_str());
+      try {
+        one.stage->hooks[index_of(one.phase)](one.context);
+      } catch (...) {
+        one.error = std::current_exception();
+      }
+    }
+    one.ended = clock::now();
+    Sync::here("lifespan.hook.ended");
+    hook_progress running = hook_progress::running;
+    if (!one.progress.compare_exchange_strong(running, hook_progress::finished, std::memory_order_seq_cst,
+                                              std::memory_order_seq_cst)) {
+      one.progress.store(hook_progress::late, std::memory_order_seq_cst);
+    }
+    owner->ring();
+  }
+
+  /// On the controller, or beside it while it runs a hook itself.
+  void watch(const group& calls) noexcept {
+    for (;;) {
+      const std::uint64_t seen = this->ticket();
+      const stop_request request = this->request();
+      this->attend(request);
+      const time_point now = clock::now();
+      const bool hurry = look_at_pressure(now);
+      const bool cut = parent_cuts_.load(std::memory_order_seq_cst);
+      time_point next = time_point::max();
+      bool all = true;
+      for (const auto& one : calls) {
+        if (one->settled) continue;
+        if (hurry) {
+          one->deadline = std::min(one->deadline, later_by(now, slice(one->budget, now)));
+          one->soft_at = now;
+        }
+        if (cut || (request.rung != 0 && one->phase == lifespan_phase::start))
+          one->soft_at = std::min(one->soft_at, now);
+        step(one, now);
+        if (one->settled) continue;
+        all = false;
+        next = std::min(next, next_look(*one));
+      }
+      if (all) return;
+      this->park(seen, next);
+    }
+  }
+
+  /// True when the stop has become hurried since the last look; the clock is shorter then.
+  bool look_at_pressure(time_point now) noexcept {
+    const bool hurry = this->request().rung >= 2 || parent_hurries_.load(std::memory_order_seq_cst);
+    if (!hurry || hurried_.exchange(true, std::memory_order_seq_cst)) return false;
+    clock_end_ = std::min(clock_end_, later_by(now, options_.hurried_budget));
+    if (layer_budget_ != std::chrono::nanoseconds::zero()) {
+      const auto budget = std::exchange(layer_budget_, std::chrono::nanoseconds::zero());
+      layer_end_ = std::min(layer_end_, later_by(now, slice(budget, now)));
+      layer_budget_ = budget;
+    }
+    return true;
+  }
+
+  /// A hook that only its own return can end is looked at again when that rings.
+  static time_point next_look(const call& one) noexcept {
+    time_point next = one.told_hung ? time_point::max() : one.deadline;
+    if (!one.told_slow) next = std::min(next, one.slow_at);
+    if (!one.cut_fired && !one.hook_over) next = std::min(next, one.soft_at);
+    return next;
+  }
+
+  void step(const std::shared_ptr<call>& one, time_point now) noexcept {
+    if (!one->hook_over) {
+      if (now >= one->deadline && one->owner) {
+        hook_progress running = hook_progress::running;
+        if (one->progress.compare_exchange_strong(running, hook_progress::abandoned, std::memory_order_seq_cst,
+                                                  std::memory_order_seq_cst)) {
+          abandon(one, now);
+          return;
+        }
+      }
+      if (one->progress.load(std::memory_order_seq_cst) == hook_progress::finished) {
+        if (one->thread.joinable()) one->thread.join();
+        one->owner.reset();
+        one->hook_over = true;
+      }
+    }
+    if (one->hook_over && fences_settled(*one, now)) return;
+    const auto running = now - one->began;
+    if (!one->told_slow && now >= one->slow_at) {
+      one->told_slow = true;
+      this->emit(lifespan_event_kind::stage_slow, one->stage->name, one->phase, stage_outcome::not_run, 0, running);
+    }
+    if (!one->cut_fired && !one->hook_over && now >= one->soft_at) fire(one);
+    if (!one->told_hung && now >= one->deadline) {  // on the controller: named, not given up
+      one->told_hung = true;
+      this->emit(lifespan_event_kind::stage_hung, one->stage->name, one->phase, stage_outcome::not_run, 0, running);
+    }
+  }
+
+  /// After its hook, a drain waits for the stage's fences within the same slice. True when the call is over.
+  bool fences_settled(call& one, time_point now) noexcept {
+    if (one.phase != lifespan_phase::drain || one.stage->fences.empty()) {
+      settle(one, outcome_of(one, one.ended));
+      return true;
+    }
+    const time_point hook_ended = one.ended;
+    if (!one.armed) {
+      one.armed = true;
+      const auto ring = [](void* self) noexcept { static_cast<const lifespan_runner*>(self)->ring(); };
+      for (const auto& fence : one.stage->fences) fence->arm(ring, this);
+    }
+    bool all = true;
+    for (const auto& fence : one.stage->fences) all = fence->drained() && all;
+    if (!all && now < one.deadline) return false;
+    std::string inside;
+    for (const auto& fence : one.stage->fences) {
+      if (fence->disarm()) continue;
+      try {
+        inside += (inside.empty() ? "not drained: " : ", ") + fence->occupants();
+      } catch (...) {
+      }
+      all = false;
+    }
+    const stage_outcome of_hook = outcome_of(one, hook_ended);
+    one.ended = clock::now();
+    if (all) {
+      settle(one, of_hook);
+      return true;
+    }
+    if (!one.error) {
+      try {
+        one.error = std::make_exception_ptr(std::runtime_error(inside));
+      } catch (...) {
+      }
+    }
+    this->emit(lifespan_event_kind::stage_hung, one.stage->name, one.phase, stage_outcome::timed_out, 0,
+               one.ended - one.began);
+    settle(one, of_hook == stage_outcome::failed ? of_hook : stage_outcome::timed_out);
+    return true;
+  }
+
+  static stage_outcome outcome_of(const call& one, time_point ended) noexcept {
+    if (one.error) return stage_outcome::failed;
+    return ended > one.deadline ? stage_outcome::timed_out : stage_outcome::ok;
+  }
+
+  void settle(call& one, stage_outcome outcome) noexcept {
+    one.settled = true;
+    one.record.outcome = outcome;
+    one.record.began = one.began - this->origin_;
+    one.record.took = one.ended - one.began;
+    one.record.error = one.error;
+    this->emit(lifespan_event_kind::stage_end, one.stage->name, one.phase, outcome, 0, one.record.took);
+  }
+
+  void abandon(const std::shared_ptr<call>& one, time_point now) noexcept {
+    one->thread.detach();
+    leak(*one, one);
+    any_abandoned_ = true;
+    const auto running = now - one->began;
+    try {
+      abandoned_.push_back("stage '" + one->stage->name + "': " + to_string(one->phase) + " hook still running after " +
+                           milliseconds_text(running));
+    } catch (...) {
+    }
+    this->emit(lifespan_event_kind::stage_hung, one->stage->name, one->phase, stage_outcome::abandoned, 0, running);
+    one->settled = true;
+    one->record.outcome = stage_outcome::abandoned;
+    one->record.began = one->began - this->origin_;
+    one->record.took = running;
+    this->emit(lifespan_event_kind::stage_end, one->stage->name, one->phase, stage_outcome::abandoned, 0, running);
+  }
+
+  /// Stop callbacks are user code and may block; the watcher must not, so they get a thread. When there is none they
+  /// run here.
+  void fire(const std::shared_ptr<call>& one) noexcept {
+    one->cut_fired = true;
+    try {
+      typename Sync::thread([one, self = this->shared_from_this()] {
+        const lifespan_frame<Sync> frame(static_cast<const base*>(self.get()), one->stage->name.c_str());
+        one->cut.request_stop();
+      }).detach();
+    } catch (...) {
+      const lifespan_frame<Sync> frame(static_cast<const base*>(this), one->stage->name.c_str());
+      one->cut.request_stop();
+    }
+  }
+
+  // Guarded by nobody: the controller writes these between groups, the watcher during one.
+  time_point layer_end_ = time_point::max();
+  std::chrono::nanoseconds layer_budget_{0};  // of the layer that is open, 0 when none is
+};
+
+}  // namespace detail
+CURFEW_END_NAMESPACE
+
+#endif  // CURFEW_DETAIL_LIFESPAN_HOOK_HPP
+// ---- end curfew/detail/lifespan_hook.hpp
+
+// curfew/detail/lifespan_report.hpp: above
+
+// curfew/detail/lifespan_types.hpp: above
+
+// curfew/detail/sync.hpp: above
+
+CURFEW_BEGIN_NAMESPACE
+namespace detail {
+
+template <class Sync>
+class lifespan_plan : public lifespan_runner<Sync> {
+ public:
+  using runner = lifespan_runner<Sync>;
+  using typename runner::call;
+
+  using runner::runner;
+
+  bool abandoned_anything() const noexcept {
+    return this->any_abandoned_ || this->child_abandoned_.load(std::memory_order_seq_cst);
+  }
+
+ protected:
+  using runner::options_;
+
+  /// Everything that can fail does so here, before the first hook.
+  void prepare() {
+    check_budgets(options_);
+    layers_ = make_layers(stages_);
+    calls_.clear();
+    calls_.resize(stages_.size());
+    started_.assign(stages_.size(), false);
+    group_.clear();
+    group_.reserve(stages_.size());
+    std::size_t records = 0;
+    const std::chrono::nanoseconds defaults[phase_count] = {
+        options_.stage_start, options_.stage_close, options_.stage_drain, options_.stage_stop, options_.stage_stop};
+    for (std::size_t i = 0; i != stages_.size(); ++i) {
+      for (std::size_t p = 0; p != phase_count; ++p) {
+        const auto phase = static_cast<lifespan_phase>(p);
+        if (!stages_[i]->takes_part(phase)) continue;
+        calls_[i][p] = std::make_shared<call>(stages_[i], phase, stages_[i]->budgets[p].value_or(defaults[p]));
+        ++records;
+      }
+    }
+    report_.records.reserve(records);
+  }
+
+  // --- the barriers
+
+  /// A start that threw left half a stage behind. One that was given up and still runs is left alone: cleaning up under
+  /// it would be a race.
+  void clean_up_barrier() noexcept {
+    for_each_unit(lifespan_phase::cleanup, [&] { run_one_unit(); });
+  }
+  void close_barrier() noexcept {
+    for_each_unit(lifespan_phase::close, [&] { run_one_unit(); });
+  }
+  void stop_barrier() noexcept {
+    for_each_unit(lifespan_phase::stop, [&] { run_one_unit(); });
+  }
+
+  void drain_barrier() noexcept {
+    for (auto layer = layers_.rbegin(); layer != layers_.rend(); ++layer) {
+      gather(layer->members, lifespan_phase::drain, true);
+      if (group_.empty()) continue;
+      if (this->units_after_ != 0) --this->units_after_;
+      std::chrono::nanoseconds budget{0};
+      for (const auto& one : group_) budget = std::max(budget, one->budget);
+      this->open_layer(budget);
+      if (layer->parallel) {
+        this->members_after_ = 0;
+        run_gathered();
+      } else {
+        this->members_after_ = group_.size();
+        for (auto stage = layer->members.rbegin(); stage != layer->members.rend(); ++stage) {
+          gather({&*stage, 1}, lifespan_phase::drain, true);
+          if (group_.empty()) continue;
+          --this->members_after_;
+          run_gathered();
+        }
+      }
+      this->close_layer();
+    }
+  }
+
+  // --- groups
+
+  bool takes_part(std::size_t stage, lifespan_phase phase, bool down) const noexcept {
+    const auto& one = calls_[stage][index_of(phase)];
+    if (!one) return false;
+    if (!down) return true;
+    if (phase != lifespan_phase::cleanup) return started_[stage];
+    const auto& begun = calls_[stage][index_of(lifespan_phase::start)];
+    return begun && begun->called && !started_[stage] &&
+           begun->progress.load(std::memory_order_seq_cst) != hook_progress::abandoned;
+  }
+
+  /// Fills `group_`, which never grows past what it was made for. On the way down the order is reversed.
+  void gather(std::span<const std::size_t> members, lifespan_phase phase, bool down) noexcept {
+    group_.clear();
+    for (const std::size_t stage : members) {
+      if (takes_part(stage, phase, down)) group_.push_back(calls_[stage][index_of(phase)]);
+    }
+    if (down) std::reverse(group_.begin(), group_.end());
+  }
+
+  std::size_t units(lifespan_phase phase, bool down) const noexcept {
+    std::size_t count = 0;
+    for (const auto& layer : layers_) {
+      std::size_t here = 0;
+      for (const std::size_t stage : layer.members) here += takes_part(stage, phase, down) ? 1 : 0;
+      const bool as_one = layer.parallel || phase == lifespan_phase::drain;
+      count += as_one ? std::min<std::size_t>(here, 1) : here;
+    }
+    return count;
+  }
+
+  template <class Run>
+  void for_each_unit(lifespan_phase phase, Run run) noexcept {
+    for (auto layer = layers_.rbegin(); layer != layers_.rend(); ++layer) {
+      if (layer->parallel) {
+        gather(layer->members, phase, true);
+        run();
+        continue;
+      }
+      for (auto stage = layer->members.rbegin(); stage != layer->members.rend(); ++stage) {
+        gather({&*stage, 1}, phase, true);
+        run();
+      }
+    }
+  }
+
+  void run_one_unit() noexcept {
+    if (group_.empty()) return;
+    if (this->units_after_ != 0) --this->units_after_;
+    run_gathered();
+  }
+
+  void run_gathered() noexcept {
+    this->run_group(group_);
+    for (const auto& one : group_) {
+      const stage_outcome outcome = one->record.outcome;
+      const bool counts = outcome == stage_outcome::timed_out ||
+                          (outcome == stage_outcome::failed && one->phase != lifespan_phase::start);
+      stop_failed_ = stop_failed_ || counts;
+      keep_record(std::move(one->record));
+    }
+  }
+
+  // --- the report
+
+  void keep_record(stage_record&& record) noexcept {
+    try {
+      report_.records.push_back(std::move(record));
+    } catch (...) {  // the rest of the report is still true
+    }
+  }
+
+  /// Once, by whoever comes first: a hook that calls stop() may read it while everything else is still being written.
+  void note_cause() noexcept {
+    const std::lock_guard lock(this->mutex_);
+    if (report_.cause == stop_cause::none) report_.cause = this->request().cause;
+  }
+
+  void take_failures() noexcept {
+    std::vector<stage_record> failures;
+    {
+      const std::lock_guard lock(this->mutex_);
+      failures.swap(this->failures_);
+    }
+    for (auto& failure : failures) keep_record(std::move(failure));
+  }
+
+  /// \p suspects: the stages that may have done it, all of them when the span is empty.
+  void look_for_displaced(const char* when, std::span<const std::size_t> suspects) noexcept {
+    for (int signo = 1; signo < signal_limit; ++signo) {
+      if ((this->wanted_ & signal_bit(signo)) == 0) continue;
+      if (!is_displaced(signo)) {
+        told_displaced_ &= ~signal_bit(signo);
+        continue;
+      }
+      if ((told_displaced_ & signal_bit(signo)) != 0) continue;
+      told_displaced_ |= signal_bit(signo);
+      std::string names;
+      try {
+        const std::size_t count = suspects.empty() ? stages_.size() : suspects.size();
+        for (std::size_t i = 0; i != count; ++i) {
+          names += (i == 0 ? "" : ", ") + stages_[suspects.empty() ? i : suspects[i]]->name;
+        }
+        report_.displaced_handlers.push_back("the handler of " + signal_name(signo) + " was replaced, " + when + ": " +
+                                             names);
+      } catch (...) {  // no memory: the event below still says so
+      }
+      this->emit(lifespan_event_kind::handler_displaced, names, lifespan_phase::start, stage_outcome::not_run, signo,
+                 this->elapsed());
+    }
+  }
+
+  void keep_uncalled(bool never_started) noexcept {
+    for (std::size_t i = 0; i != stages_.size(); ++i) {
+      for (std::size_t p = 0; p != phase_count; ++p) {
+        const auto phase = static_cast<lifespan_phase>(p);
+        if (!stages_[i]->takes_part(phase) || (i < calls_.size() && calls_[i][p] && calls_[i][p]->called)) continue;
+        if (phase == lifespan_phase::cleanup) {
+          const bool owed = i < calls_.size() && calls_[i][index_of(lifespan_phase::start)] &&
+                            calls_[i][index_of(lifespan_phase::start)]->called && !started_[i];
+          if (!owed) continue;
+        }
+        const bool skipped = !never_started && phase != lifespan_phase::start && phase != lifespan_phase::cleanup;
+        try {
+          keep_record({stages_[i]->name, phase, skipped ? stage_outcome::skipped : stage_outcome::not_run, {}, {}, {}});
+        } catch (...) {
+        }
+      }
+    }
+  }
+
+  void finish(bool never_started) noexcept {
+    take_failures();
+    keep_uncalled(never_started);
+    report_.abandoned = std::move(this->abandoned_);
+    report_.signal = this->request().signal;
+    counted_ = this->ledger_->snapshot();
+    try {
+      for (int signo = 1; signo < signal_limit; ++signo) {
+        const auto i = static_cast<std::size_t>(signo);
+        if (counted_[i] != baseline_[i]) report_.signals[signo] = counted_[i] - baseline_[i];
+      }
+    } catch (...) {
+    }
+    {
+      const std::lock_guard lock(this->mutex_);
+      report_.notes = std::move(this->notes_);
+    }
+    report_.observer_errors = this->observer_errors_.load(std::memory_order_seq_cst);
+    report_.exit_code = exit_code();
+    report_.total = this->elapsed();
+    Sync::here("lifespan.stop.finished");
+    this->set_state(lifespan_state::stopped);
+  }
+
+  int exit_code() const noexcept {
+    const std::int64_t code = this->code_.load(std::memory_order_seq_cst);
+    if (code != runner::no_code) return static_cast<int>(code);
+    if (start_failed_) return 1;
+    if (abandoned_anything()) return 124;
+    if (stop_failed_ || this->stage_failed_.load(std::memory_order_seq_cst)) return 1;
+    const bool by_signal = report_.cause == stop_cause::signal && report_.signal != 0;
+    return by_signal && options_.exit != exit_code_policy::zero_when_clean ? 128 + report_.signal : 0;
+  }
+
+  stage_list stages_;
+  std::vector<stage_layer> layers_;
+  std::vector<std::array<std::shared_ptr<call>, phase_count>> calls_;
+  std::vector<bool> started_;
+  hook_group<Sync> group_;
+  bool start_failed_ = false;
+  bool stop_failed_ = false;
+  std::uint64_t told_displaced_ = 0;
+  lifespan_report report_;
+  typename stop_ledger<Sync>::counts baseline_{};  // what had been counted when this run began
+  typename stop_ledger<Sync>::counts counted_{};   // what had been counted when it was over
+};
+
+}  // namespace detail
+CURFEW_END_NAMESPACE
+
+#endif  // CURFEW_DETAIL_LIFESPAN_PLAN_HPP
+// ---- end curfew/detail/lifespan_plan.hpp
+
+// curfew/detail/lifespan_report.hpp: above
+
+// curfew/detail/lifespan_types.hpp: above
+
+// curfew/detail/sync.hpp: above
+
+CURFEW_BEGIN_NAMESPACE
+namespace detail {
+
+template <class Sync>
+class lifespan_engine : public lifespan_plan<Sync> {
+ public:
+  using plan = lifespan_plan<Sync>;
+  using typename plan::clock;
+  using typename plan::time_point;
+
+  using plan::plan;
+
+  std::shared_ptr<stage_node> add(std::string name) {
+    if (this->state() != lifespan_state::idle) {
+      throw std::logic_error("lifespan '" + options_.name + "': stage '" + name + "' comes too late");
+    }
+    stages_.push_back(std::make_shared<stage_node>(std::move(name)));
+    return stages_.back();
+  }
+
+  bool start() {
+    const auto keep = this->shared_from_this();
+    if (this->in_forked_child()) return false;
+    if (this->own_frame() != nullptr) return this->state() == lifespan_state::running;
+    if (!claim(lifespan_state::idle)) return this->state() == lifespan_state::running;
+    try {
+      this->prepare();
+      this->unblock_here();
+    } catch (...) {
+      calls_.clear();
+      let_go();
+      throw;
+    }
+    const bool up = run_start();
+    let_go();
+    return up;
+  }
+
+  const lifespan_report& stop(stop_cause cause) noexcept {
+    const auto keep = this->shared_from_this();
+    if (this->in_forked_child()) return report_;
+    this->request_stop(cause, std::nullopt);
+    if (this->own_frame() != nullptr) {
+      this->note_cause();
+      return report_;
+    }
+    Sync::here("lifespan.stop.requested");
+    if (!claim_stop()) return report_;
+    Sync::here("lifespan.stop.claimed");
+    run_stop();
+    let_go();
+    return report_;
+  }
+
+  const lifespan_report& report() const noexcept {
+    return this->state() == lifespan_state::stopped ? report_ : nothing_;
+  }
+
+  bool reset() {
+    if (this->in_forked_child() || this->own_frame() != nullptr) return false;
+    const auto keep = this->shared_from_this();
+    std::stop_source fresh;
+    if (!claim(lifespan_state::stopped)) return false;
+    if (this->abandoned_anything()) {
+      let_go();
+      return false;
+    }
+    report_ = {};
+    calls_.clear();
+    started_.clear();
+    start_failed_ = stop_failed_ = false;
+    told_displaced_ = 0;
+    baseline_ = counted_;
+    this->told_cause_ = stop_cause::none;
+    this->clock_end_ = this->ceiling_ = time_point::max();
+    this->origin_ = clock::now();
+    for (auto* flag :
+         {&this->hurried_, &this->parent_hurries_, &this->parent_cuts_, &this->stage_failed_, &this->unattended_}) {
+      flag->store(false, std::memory_order_seq_cst);
+    }
+    this->observer_errors_.store(0, std::memory_order_seq_cst);
+    this->code_.store(plan::no_code, std::memory_order_seq_cst);
+    this->ledger_->forget(counted_);
+    {
+      const std::lock_guard lock(this->mutex_);
+      this->source_.swap(fresh);
+      this->failures_.clear();
+      this->notes_.clear();
+    }
+    this->set_state(lifespan_state::idle);
+    let_go();
+    return true;
+  }
+
+  /// The signal to die of when the policy is reraise and the stop was clean; 0 otherwise.
+  int signal_to_reraise() const noexcept {
+    const bool due = options_.exit == exit_code_policy::reraise && this->parent_ == nullptr &&
+                     report_.cause == stop_cause::signal && report_.signal != 0 && !start_failed_ && !stop_failed_ &&
+                     !this->stage_failed_.load(std::memory_order_seq_cst) && !this->abandoned_anything() &&
+                     this->code_.load(std::memory_order_seq_cst) == plan::no_code;
+    return due ? report_.signal : 0;
+  }
+
+  // --- with children
+
+  void adopt(std::shared_ptr<lifespan_engine> child) {
+    if (child->owns_signals()) {
+      throw ownership_conflict("lifespan '" + options_.name + "': its child '" + child->options_.name +
+                               "' must not own signals");
+    }
+    if (child.get() == this || child->parent_ != nullptr || child->state() != lifespan_state::idle) {
+      throw std::logic_error("lifespan '" + options_.name + "': '" + child->options_.name +
+                             "' cannot become its child");
+    }
+    children_.push_back(child);
+    child->parent_ = this;
+  }
+
+  /// Before this lifespan goes; its children may outlive it.
+  void orphan_children() noexcept {
+    for (const auto& child : children_) child->parent_ = nullptr;
+    children_.clear();
+  }
+
+  /// As a child; both are called by a hook of the parent, with that hook's context.
+  void start_under(const stage_context& above) {
+    face(above);
+    const std::stop_callback pressed(above.token, presser{this});
+    if (!start()) throw std::runtime_error("child lifespan '" + options_.name + "' did not start");
+  }
+  void stop_under(lifespan_phase barrier, const stage_context& above) {
+    const auto keep = this->shared_from_this();
+    const driver only(driven_);
+    if (!only) {
+      throw std::runtime_error("child lifespan '" + options_.name + "' is still busy with an earlier barrier");
+    }
+    face(above);
+    const std::stop_callback pressed(above.token, presser{this});
+    if (barrier == lifespan_phase::close) {
+      this->request_stop(stop_cause::parent, std::nullopt);
+      led_ = claim_stop();
+      if (!led_) return;  // stopped on its own before its parent was
+      this->attend(this->request());
+      open_stop(lifespan_state::closing);
+      this->close_barrier();
+    } else if (led_ && barrier == lifespan_phase::drain) {
+      this->set_state(lifespan_state::draining);
+      this->drain_barrier();
+    } else if (led_) {
+      this->set_state(lifespan_state::stopping);
+      this->stop_barrier();
+      this->finish(false);
+      led_ = false;
+      let_go();
+      if (this->abandoned_anything()) this->parent_->child_abandoned_.store(true, std::memory_order_seq_cst);
+      if (stop_failed_ || this->abandoned_anything()) {
+        throw std::runtime_error("child lifespan '" + options_.name + "' did not stop cleanly");
+      }
+    }
+  }
+
+ private:
+  using plan::baseline_;
+  using plan::calls_;
+  using plan::counted_;
+  using plan::layers_;
+  using plan::options_;
+  using plan::report_;
+  using plan::stages_;
+  using plan::start_failed_;
+  using plan::started_;
+  using plan::stop_failed_;
+  using plan::told_displaced_;
+
+  struct presser {
+    lifespan_engine* self;
+    void operator()() const noexcept { self->press(static_cast<const lifespan_engine*>(self->parent_)->hurried()); }
+  };
+
+  class driver {
+   public:
+    using flag = typename Sync::template atomic<bool>;
+    explicit driver(flag& taken) noexcept
+        : taken_(taken.exchange(true, std::memory_order_seq_cst) ? nullptr : &taken) {}
+    driver(const driver&) = delete;
+    driver& operator=(const driver&) = delete;
+    ~driver() {
+      if (taken_ != nullptr) taken_->store(false, std::memory_order_seq_cst);
+    }
+    explicit operator bool() const noexcept { return taken_ != nullptr; }
+
+   private:
+    flag* taken_;
+  };
+
+  /// Nothing here is to outlast the hook above, so an eighth of its time is kept back.
+  void face(const stage_context& above) noexcept {
+    this->parent_cuts_.store(false, std::memory_order_seq_cst);
+    if (above.pressure != urgency::normal) this->parent_hurries_.store(true, std::memory_order_seq_cst);
+    const bool bounded = above.deadline != time_point::max();
+    this->ceiling_ = bounded ? above.deadline - (above.deadline - clock::now()) / 8 : above.deadline;
+  }
+
+  // --- who drives
+
+  /// True: the state is \p wanted and the caller drives. False: it is something else, and nobody drives.
+  bool claim(lifespan_state wanted) noexcept {
+    for (;;) {
+      const std::uint64_t seen = this->ticket();
+      {
+        const std::lock_guard lock(this->mutex_);
+        if (!this->busy_) {
+          if (this->state() != wanted) return false;
+          this->busy_ = true;
+          return true;
+        }
+      }
+      this->park(seen, time_point::max());
+    }
+  }
+
+  /// True: the caller drives the stop. False: it is over.
+  bool claim_stop() noexcept {
+    for (;;) {
+      if (claim(lifespan_state::running) || claim(lifespan_state::idle)) return true;
+      if (this->state() == lifespan_state::stopped) return false;
+    }
+  }
+
+  void let_go() noexcept {
+    {
+      const std::lock_guard lock(this->mutex_);
+      this->busy_ = false;
+    }
+    this->ring();
+  }
+
+  // --- up
+
+  bool called_off() const noexcept {
+    return this->request().rung != 0 || (this->parent_ != nullptr && this->parent_->request().rung != 0);
+  }
+
+  /// Whether everything is up. If not, it is down again.
+  bool run_start() noexcept {
+    this->origin_ = clock::now();
+    this->clock_end_ = later_by(this->origin_, options_.start_budget);
+    if (called_off()) {
+      take_over_request();
+      open_stop(std::nullopt);
+      this->finish(true);
+      return false;
+    }
+    this->set_state(lifespan_state::starting);
+    if (start_layers()) {
+      this->set_state(lifespan_state::running);
+      return true;
+    }
+    take_over_request();
+    open_stop(lifespan_state::rolling_back);
+    this->clean_up_barrier();
+    this->close_barrier();
+    this->drain_barrier();
+    this->stop_barrier();
+    this->finish(false);
+    return false;
+  }
+
+  bool start_layers() noexcept {
+    this->units_after_ = this->units(lifespan_phase::start, false);
+    for (const auto& layer : layers_) {
+      const std::size_t step = layer.parallel ? layer.members.size() : 1;
+      for (std::size_t i = 0; i != layer.members.size(); i += step) {
+        if (called_off() || !start_stages({layer.members.data() + i, step})) return false;
+      }
+    }
+    return !called_off();
+  }
+
+  bool start_stages(std::span<const std::size_t> members) noexcept {
+    this->gather(members, lifespan_phase::start, false);
+    this->run_one_unit();
+    for (const std::size_t stage : members) {
+      const auto& one = calls_[stage][index_of(lifespan_phase::start)];
+      started_[stage] =
+          !one || one->record.outcome == stage_outcome::ok || one->record.outcome == stage_outcome::timed_out;
+      if (!started_[stage]) start_failed_ = true;
+    }
+    this->look_for_displaced("after the start of", members);
+    if (start_failed_) this->request_stop(stop_cause::start_failed, std::nullopt);
+    return !start_failed_;
+  }
+
+  // --- down
+
+  /// A stop that nobody asked this lifespan for was asked of its parent.
+  void take_over_request() noexcept {
+    if (this->request().rung == 0) this->request_stop(stop_cause::parent, std::nullopt);
+    this->attend(this->request());
+  }
+
+  void run_stop() noexcept {
+    this->attend(this->request());
+    if (this->state() == lifespan_state::idle) {
+      open_stop(std::nullopt);
+      this->finish(true);
+      return;
+    }
+    announce();
+    open_stop(lifespan_state::closing);
+    this->close_barrier();
+    this->set_state(lifespan_state::draining);
+    this->drain_barrier();
+    this->set_state(lifespan_state::stopping);
+    this->stop_barrier();
+    this->finish(false);
+  }
+
+  /// Stays up, but not ready, for a while: only for the two requests that leave time for it.
+  void announce() noexcept {
+    const stop_request asked = this->request();
+    const bool polite =
+        asked.cause == stop_cause::requested || (asked.cause == stop_cause::signal && asked.signal == SIGTERM);
+    if (!polite || options_.announce == std::chrono::nanoseconds::zero()) return;
+    const unsigned known = asked.cause == stop_cause::signal ? 1 : 0;
+    begin_clock(options_.announce);
+    this->set_state(lifespan_state::announcing);
+    for (;;) {
+      const std::uint64_t seen = this->ticket();
+      const auto counts = this->ledger_->snapshot();
+      unsigned stop_signals = 0;
+      for (int signo = 1; signo < signal_limit; ++signo) {
+        const auto i = static_cast<std::size_t>(signo);
+#if CURFEW_POSIX
+        if (options_.on_hangup && signo == SIGHUP) continue;
+#endif
+        stop_signals += counts[i] - baseline_[i];
+      }
+      if (stop_signals > known || this->request().rung > 1 || clock::now() >= this->clock_end_) return;
+      this->park(seen, this->clock_end_);
+    }
+  }
+
+  void begin_clock(std::chrono::nanoseconds budget) noexcept {
+    const time_point now = clock::now();
+    if (this->hurried()) budget = std::min(budget, options_.hurried_budget);
+    this->clock_end_ = later_by(now, budget);
+    if (this->told_cause_ != stop_cause::none) return;  // the announcement was part of it
+    const stop_request asked = this->request();
+    this->told_cause_ = asked.cause;
+    this->origin_ = std::min(now, stop_ledger<Sync>::moment_of(asked));
+  }
+
+  void open_stop(std::optional<lifespan_state> next) noexcept {
+    begin_clock(options_.stop_budget);
+    this->note_cause();
+    this->take_failures();
+    this->look_for_displaced("noticed at the stop of", {});
+    if (!next) return;
+    this->units_after_ = 0;
+    for (const auto phase :
+         {lifespan_phase::cleanup, lifespan_phase::close, lifespan_phase::drain, lifespan_phase::stop}) {
+      this->units_after_ += this->units(phase, true);
+    }
+    this->set_state(*next);
+  }
+
+  std::vector<std::shared_ptr<lifespan_engine>> children_;
+  typename Sync::template atomic<bool> driven_{false};
+  bool led_ = false;  // a stop is under way barrier by barrier, driven by the parent
+  const lifespan_report nothing_{};
+};
+
+}  // namespace detail
+CURFEW_END_NAMESPACE
+
+#endif  // CURFEW_DETAIL_LIFESPAN_ENGINE_HPP
+// ---- end curfew/detail/lifespan_engine.hpp
+
+// curfew/detail/lifespan_graph.hpp: above
+
+// curfew/detail/lifespan_report.hpp: above
+
+// curfew/detail/lifespan_types.hpp: above
+
+// curfew/detail/sync.hpp: above
+
+// ---- begin curfew/signals.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// What a component does about signals when it does not know who runs the process: ask whether somebody owns the
+/// shutdown, and otherwise fall back on a guard that cleans up before the signal takes its course. Design:
+/// docs/design/signals.md.
+
+#ifndef CURFEW_SIGNALS_HPP
+#define CURFEW_SIGNALS_HPP
+
+#include <functional>
+#include <initializer_list>
+#include <memory>
+#include <stdexcept>
+#include <utility>
+
+// curfew/detail/config.hpp: above
+
+// curfew/detail/leaked.hpp: above
+
+// ---- begin curfew/detail/signal_fallback.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// What the guards of signals.hpp share: per signal a stack of guards, of which the newest is served, and the handler
+/// that wakes it.
+
+#ifndef CURFEW_DETAIL_SIGNAL_FALLBACK_HPP
+#define CURFEW_DETAIL_SIGNAL_FALLBACK_HPP
+
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <functional>
+#include <initializer_list>
+#include <memory>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <system_error>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+// curfew/detail/config.hpp: above
+
+// curfew/detail/leaked.hpp: above
+
+// curfew/detail/signal_table.hpp: above
+
+// curfew/detail/signal_wakeup.hpp: above
+
+// curfew/detail/sync.hpp: above
+
+CURFEW_BEGIN_NAMESPACE
+namespace detail {
+
+#if CURFEW_POSIX
+
+/// One guard's hold on one signal; a link of that signal's stack. Guarded by the disposition lock.
+struct fallback_entry {
+  int signo = 0;
+  int bell = -1;
+  bool listed = false;
+  struct sigaction before {};  // what was there when it was installed
+  fallback_entry* above = nullptr;
+  fallback_entry* below = nullptr;
+};
+
+/// Per signal and process. The handler reads `bell`, `pid`, and, when it finds nobody to wake, `orphan[active]`: the
+/// other copy of `orphan` is written only when no handler that may have seen it active is still running.
+struct fallback_slot {
+  std_sync::atomic<int> bell{-1};        // of the newest guard, -1 without one
+  std_sync::atomic<int> pid{0};          // of the process whose guards these are
+  std_sync::atomic<unsigned> caught{0};  // not yet served
+  std_sync::atomic<int> active{0};
+  struct sigaction orphan[2]{};
+  fallback_entry* newest = nullptr;  // guarded by the disposition lock
+};
+struct fallback_table {
+  fallback_slot slots[signal_limit];
+};
+static_assert(std::is_trivially_destructible_v<fallback_table>);
+
+CURFEW_VISIBLE inline constinit fallback_table fallbacks{};
+
+/// Wakes the newest guard. Without one, which is the case in a forked child and after a guard went while somebody else
+/// had saved its handler, the signal goes where it would have gone without the guard.
+inline void on_fallback_signal(int signo) noexcept {
+  const handler_scope scope;
+  fallback_slot& slot = fallbacks.slots[signo];
+  const int bell = slot.bell.load(std::memory_order_seq_cst);
+  if (bell >= 0 && slot.pid.load(std::memory_order_seq_cst) == ::getpid()) {
+    slot.caught.fetch_add(1, std::memory_order_seq_cst);
+    ring_bell(bell);
+    return;
+  }
+  // Whatever is there now: who calls this handler from his own would otherwise be called again and again.
+  ::sigaction(signo, &slot.orphan[slot.active.load(std::memory_order_seq_cst)], nullptr);
+  ::raise(signo);
+}
+
+inline bool is_ignored(const struct sigaction& action) noexcept {
+  return (action.sa_flags & SA_SIGINFO) == 0 && action.sa_handler == SIG_IGN;
+}
+
+inline bool is_fallback(const struct sigaction& action) noexcept {
+  return action.sa_handler == &on_fallback_signal;
+}
+
+/// Tells the handler whom to wake from now on, and what to restore when there is nobody: what the oldest of the guards
+/// that stand directly on each other has found. \p otherwise when there is no guard. Under the lock.
+inline void show_to_handler(fallback_slot& slot, const struct sigaction& otherwise) noexcept {
+  const struct sigaction* orphan = &otherwise;
+  for (const fallback_entry* entry = slot.newest; entry != nullptr; entry = entry->below) {
+    orphan = &entry->before;
+    if (!is_fallback(*orphan)) break;
+  }
+  await_handlers();
+  const int other = 1 - slot.active.load(std::memory_order_seq_cst);
+  slot.orphan[other] = *orphan;
+  slot.active.store(other, std::memory_order_seq_cst);
+  slot.bell.store(slot.newest != nullptr ? slot.newest->bell : -1, std::memory_order_seq_cst);
+}
+
+/// False, with errno, when the system refuses; true otherwise, and `entry.listed` tells whether it was installed.
+inline bool install_fallback(fallback_entry& entry) noexcept {
+  const disposition_lock lock;
+  if (is_shutdown_owned(entry.signo)) return true;
+  if (::sigaction(entry.signo, nullptr, &entry.before) != 0) return false;
+  if (is_ignored(entry.before)) return true;
+  fallback_slot& slot = fallbacks.slots[entry.signo];
+  if (slot.pid.load(std::memory_order_seq_cst) != ::getpid()) {  // the stack of a parent is no concern of a child
+    slot.newest = nullptr;
+    slot.caught.store(0, std::memory_order_seq_cst);
+    slot.pid.store(::getpid(), std::memory_order_seq_cst);
+  }
+  // Left behind by a guard that is gone: what that one had found is what there is.
+  if (slot.newest == nullptr && is_fallback(entry.before)) {
+    entry.before = slot.orphan[slot.active.load(std::memory_order_seq_cst)];
+  }
+  entry.below = std::exchange(slot.newest, &entry);
+  if (entry.below != nullptr) entry.below->above = &entry;
+  entry.listed = true;
+  show_to_handler(slot, entry.before);
+  const struct sigaction ours = disposition_of(&on_fallback_signal);
+  if (::sigaction(entry.signo, &ours, nullptr) == 0) return true;
+  const int reason = errno;
+  slot.newest = entry.below;
+  if (entry.below != nullptr) entry.below->above = nullptr;
+  entry.listed = false;
+  show_to_handler(slot, entry.before);
+  errno = reason;
+  return false;
+}
+
+/// Takes \p entry off its stack and puts back what it had found, if what is there is still its own. True when a signal
+/// was caught for it that nobody has served.
+inline bool remove_fallback(fallback_entry& entry) noexcept {
+  const disposition_lock lock;
+  if (!entry.listed) return false;
+  entry.listed = false;
+  fallback_slot& slot = fallbacks.slots[entry.signo];
+  const bool was_newest = slot.newest == &entry;
+  if (entry.below != nullptr) entry.below->above = entry.above;
+  if (!was_newest) {
+    entry.above->below = entry.below;
+    // The one above must not put back a handler whose guard is gone.
+    if (is_fallback(entry.above->before)) entry.above->before = entry.before;
+    show_to_handler(slot, entry.before);
+    return false;
+  }
+  slot.newest = entry.below;
+  if (has_disposition(entry.signo, &on_fallback_signal)) ::sigaction(entry.signo, &entry.before, nullptr);
+  show_to_handler(slot, entry.before);
+  return slot.caught.exchange(0, std::memory_order_seq_cst) != 0;
+}
+
+inline bool is_fallback_installed(const fallback_entry& entry) noexcept {
+  const disposition_lock lock;
+  const fallback_slot& slot = fallbacks.slots[entry.signo];
+  return entry.listed && slot.newest == &entry && slot.pid.load(std::memory_order_seq_cst) == ::getpid() &&
+         has_disposition(entry.signo, &on_fallback_signal);
+}
+
+/// Delivered before this returns, on this thread if no other one takes it.
+inline void send_to_self(int signo) noexcept {
+  unblock_signals(signal_bit(signo));
+  ::kill(::getpid(), signo);
+}
+
+/// Signals whose default action is to end the process.
+inline bool ends_by_default(int signo) noexcept {
+  switch (signo) {
+    case SIGCHLD:
+    case SIGCONT:
+    case SIGURG:
+    case SIGSTOP:
+    case SIGTSTP:
+    case SIGTTIN:
+    case SIGTTOU:
+#if defined(SIGWINCH)
+    case SIGWINCH:
+#endif
+      return false;
+    default:
+      return true;
+  }
+}
+
+/// The thread of one guard, and what it needs.
+template <class Sync>
+class fallback_service : public leaked_node, public std::enable_shared_from_this<fallback_service<Sync>> {
+ public:
+  fallback_service(std::initializer_list<int> signals, std::function<void(int)> callback)
+      : callback_(std::move(callback)), pid_(::getpid()), entries_(signals.size()) {
+    std::size_t used = 0;
+    std::uint64_t seen = 0;
+    for (const int signo : signals) {
+      if (!is_signal(signo)) throw std::invalid_argument("fallback_signal_guard: no signal " + std::to_string(signo));
+      if ((seen & signal_bit(signo)) != 0) continue;
+      seen |= signal_bit(signo);
+      entries_[used++].signo = signo;
+    }
+    entries_.resize(used);
+    for (auto& entry : entries_) entry.bell = wake_.bell();
+  }
+
+  /// All or nothing. No thread is left when there is nothing to guard.
+  void start() {
+    thread_ = typename Sync::thread([self = this->shared_from_this()] { self->serve(); });
+    bool any = false;
+    for (auto& entry : entries_) {
+      if (!install_fallback(entry)) {
+        const int reason = errno;
+        const std::string what = "fallback_signal_guard: cannot guard " + signal_name(entry.signo);
+        stop();
+        if (reason == EINVAL) throw std::invalid_argument(what);
+        throw std::system_error(reason, std::generic_category(), what);
+      }
+      any = any || entry.listed;
+    }
+    if (!any) stop();
+  }
+
+  /// Waits for a callback that is running, unless that is who calls. A signal that was caught but not served yet goes
+  /// to where it would have gone without the guard.
+  void stop() noexcept {
+    std::uint64_t unserved = 0;
+    for (auto& entry : entries_) {
+      if (remove_fallback(entry)) unserved |= signal_bit(entry.signo);
+    }
+    await_handlers();
+    over_.store(true, std::memory_order_seq_cst);
+    wake_.ring();
+    if (thread_.joinable()) {
+      if (thread_.get_id() == Sync::self()) {
+        thread_.detach();
+      } else {
+        thread_.join();
+      }
+    }
+    for (const auto& entry : entries_) {
+      if ((unserved & signal_bit(entry.signo)) != 0) send_to_self(entry.signo);
+    }
+  }
+
+  bool installed(int signo) const noexcept {
+    for (const auto& entry : entries_) {
+      if (entry.signo == signo) return is_fallback_installed(entry);
+    }
+    return false;
+  }
+  bool in_forked_child() const noexcept { return ::getpid() != pid_; }
+
+ private:
+  void serve() noexcept {
+    for (;;) {
+      for (auto& entry : entries_) serve(entry);
+      if (over_.load(std::memory_order_seq_cst)) return;
+      wake_.wait_until(Sync::clock::time_point::max());
+    }
+  }
+
+  void serve(fallback_entry& entry) noexcept {
+    {
+      const disposition_lock lock;
+      fallback_slot& slot = fallbacks.slots[entry.signo];
+      if (!entry.listed || slot.newest != &entry) return;
+      if (slot.caught.exchange(0, std::memory_order_seq_cst) == 0) return;
+    }
+    Sync::here("fallback.serve.caught");
+    if (is_shutdown_owned(entry.signo) && !has_disposition(entry.signo, &on_fallback_signal)) {
+      send_to_self(entry.signo);  // a lifespan has come in between: it is its signal now
+      return;
+    }
+    try {
+      callback_(entry.signo);
+    } catch (...) {  // whatever went wrong in there, the signal still has to take its course
+    }
+    remove_fallback(entry);
+    send_to_self(entry.signo);
+    const bool by_default = (entry.before.sa_flags & SA_SIGINFO) == 0 && entry.before.sa_handler == SIG_DFL;
+    if (::getpid() == 1 && by_default && ends_by_default(entry.signo)) std::_Exit(128 + entry.signo);
+  }
+
+  const std::function<void(int)> callback_;
+  const pid_t pid_;
+  const wakeup<Sync> wake_;
+  std::vector<fallback_entry> entries_;
+  typename Sync::template atomic<bool> over_{false};
+  typename Sync::thread thread_;
+};
+
+#endif
+
+}  // namespace detail
+CURFEW_END_NAMESPACE
+
+#endif  // CURFEW_DETAIL_SIGNAL_FALLBACK_HPP
+// ---- end curfew/detail/signal_fallback.hpp
+
+// curfew/detail/signal_table.hpp: above
+
+// curfew/detail/sync.hpp: above
+
+CURFEW_BEGIN_NAMESPACE
+
+/// Whether a lifespan of this process owns \p signo, so that a component must leave it alone. Also true when that
+/// lifespan was made by another shared object, and for an owned signal that is ignored or that somebody has displaced.
+/// A handler that belongs to nobody's lifespan does not count. False in a forked child. Safe anywhere, also in a signal
+/// handler.
+inline bool shutdown_owned(int signo) noexcept {
+  return detail::is_shutdown_owned(signo);
+}
+
+/// Cleans up when a signal ends the process, for as long as no lifespan does.
+///
+///     curfew::fallback_signal_guard guard({SIGTERM, SIGHUP}, [&](int) { pool.shutdown(); });
+///
+/// Of its signals it takes those that no lifespan owns and that are not ignored. When one arrives the callback runs, in
+/// normal context, with no lock held; then what was there before the guard is put back and the signal is raised again,
+/// so that it ends the process, or reaches the previous handler, as if the guard had never been. That happens once per
+/// signal; its exceptions are swallowed. A lifespan that comes later takes the signal over, and gives it back to the
+/// guard when it goes. Guards nest: the newest is called first, and each passes the signal on to the one before.
+///
+/// *When not to use it.* In a program that has an ordered_lifespan for this: use a stage.
+///
+/// *Thread safety.* installed() from any thread; a destructor waits for a callback that is running, unless it is called
+/// by it. The callback runs on a thread of the guard; there is one while a guard holds at least one signal.
+///
+/// *Destruction* puts back what was there before if what is there is still the guard's own, and leaves it alone
+/// otherwise. If the guard's handler is met afterwards all the same, because somebody had saved and restored it, or in
+/// a forked child, it steps aside: it restores what the guard had saved and raises the signal again.
+///
+/// *Exceptions.* The constructor: std::invalid_argument (no such signal, one that cannot be caught, an empty callback),
+/// std::system_error, std::bad_alloc; nothing is installed then.
+///
+/// *Cost.* Idle: a parked thread and a descriptor.
+template <class Sync = std_sync>
+class basic_fallback_signal_guard {
+ public:
+  basic_fallback_signal_guard(std::initializer_list<int> signals, std::function<void(int signo)> callback) {
+    if (!callback) throw std::invalid_argument("fallback_signal_guard: the callback is an empty function");
+#if CURFEW_POSIX
+    service_ = std::make_shared<detail::fallback_service<Sync>>(signals, std::move(callback));
+    service_->start();
+#endif
+  }
+  basic_fallback_signal_guard(const basic_fallback_signal_guard&) = delete;
+  basic_fallback_signal_guard& operator=(const basic_fallback_signal_guard&) = delete;
+
+  ~basic_fallback_signal_guard() {
+#if CURFEW_POSIX
+    if (service_->in_forked_child()) {
+      auto& service = *service_;
+      detail::leak(service, std::move(service_));
+      return;
+    }
+    service_->stop();
+#endif
+  }
+
+  /// Whether \p signo would come to this guard now.
+  bool installed([[maybe_unused]] int signo) const noexcept {
+#if CURFEW_POSIX
+    return service_->installed(signo);
+#else
+    return false;
+#endif
+  }
+
+ private:
+#if CURFEW_POSIX
+  std::shared_ptr<detail::fallback_service<Sync>> service_;
+#endif
+};
+
+using fallback_signal_guard = basic_fallback_signal_guard<>;
+
+CURFEW_END_NAMESPACE
+
+#endif  // CURFEW_SIGNALS_HPP
+// ---- end curfew/signals.hpp
+
+CURFEW_BEGIN_NAMESPACE
+namespace detail {
+
+/// A fence behind the interface that the engine knows. Steps of a wait: idle -> armed -> rung -> left; the last one is
+/// the last thing that the leaver of the fence does here.
+template <class Fence, class Sync>
+class fence_port_of final : public fence_port {
+ public:
+  explicit fence_port_of(Fence& fence) noexcept : fence_(fence) {}
+
+  void close() noexcept override { fence_.close(); }
+
+  void arm(void (*ring)(void*) noexcept, void* arg) noexcept override {
+    ring_ = ring;
+    arg_ = arg;
+    step_.store(step::armed, std::memory_order_seq_cst);
+    hook_.emplace(&fence_port_of::on_drained, this);
+    fence_.on_drained(*hook_);
+  }
+  bool drained() noexcept override {
+    if (step_.load(std::memory_order_seq_cst) == step::armed) return false;
+    while (step_.load(std::memory_order_seq_cst) != step::left) Sync::yield();
+    return true;
+  }
+  bool disarm() noexcept override {
+    if (step_.load(std::memory_order_seq_cst) == step::armed && fence_.cancel(*hook_)) return false;
+    while (step_.load(std::memory_order_seq_cst) != step::left) Sync::yield();
+    return true;
+  }
+  std::string occupants() const override {
+    return std::string("fence '") + fence_.name() + "' with " + std::to_string(fence_.inside()) + " inside";
+  }
+
+ private:
+  enum class step : unsigned char { idle, armed, rung, left };
+
+  static void on_drained(void* self) noexcept {
+    auto& port = *static_cast<fence_port_of*>(self);
+    port.step_.store(step::rung, std::memory_order_seq_cst);
+    port.ring_(port.arg_);
+    port.step_.store(step::left, std::memory_order_seq_cst);
+  }
+
+  Fence& fence_;
+  std::optional<drain_hook> hook_;
+  void (*ring_)(void*) noexcept = nullptr;
+  void* arg_ = nullptr;
+  typename Sync::template atomic<step> step_{step::idle};
+};
+
+/// A hook takes nothing or a `const stage_context&`, need not be copyable, and its result is ignored.
+template <class F>
+std::function<void(const stage_context&)> make_hook(F&& given) {
+  using function = std::decay_t<F>;
+  constexpr bool takes_context = std::is_invocable_v<function&, const stage_context&>;
+  static_assert(takes_context || std::is_invocable_v<function&>,
+                "curfew: a hook takes no argument or a const stage_context&");
+  const auto call = [](function& f, [[maybe_unused]] const stage_context& context) {
+    if constexpr (takes_context) {
+      static_cast<void>(f(context));
+    } else {
+      static_cast<void>(f());
+    }
+  };
+  if constexpr (std::is_copy_constructible_v<function>) {
+    return [f = function(std::forward<F>(given)), call](const stage_context& context) mutable { call(f, context); };
+  } else {
+    return [f = std::make_shared<function>(std::forward<F>(given)), call](const stage_context& context) {
+      call(*f, context);
+    };
+  }
+}
+
+/// An empty std::function or a null function pointer.
+template <class F>
+bool is_empty_hook(const F& given) noexcept {
+  if constexpr (std::is_constructible_v<F, std::nullptr_t>) {
+    return given == nullptr;
+  } else {
+    return false;
+  }
+}
+
+/// Writes out what stdio holds, but does not wait for a stream that somebody who hangs has locked.
+template <class Sync>
+void flush_stdio(std::chrono::milliseconds limit) noexcept {
+  struct progress {
+    typename Sync::mutex mutex;
+    typename Sync::condition_variable ended;
+    bool over = false;
+  };
+  try {
+    const auto shared = std::make_shared<progress>();
+    typename Sync::thread([shared] {
+      std::fflush(stdout);
+      std::fflush(nullptr);
+      const std::lock_guard lock(shared->mutex);
+      shared->over = true;
+      shared->ended.notify_all();
+    }).detach();
+    std::unique_lock lock(shared->mutex);
+    shared->ended.wait_until(lock, Sync::clock::now() + limit, [&] { return shared->over; });
+  } catch (...) {  // no thread: better to lose a line than not to leave
+  }
+}
+
+}  // namespace detail
+
+/// Starts, runs and stops a process, or a part of one, in order.
+///
+///     int main() {
+///       curfew::ordered_lifespan life;                                      // owns SIGTERM and SIGINT from here on
+///       life.add("db").start([&] { db.open(); }).stop([&] { db.close(); });
+///       life.add("http").after("db").fence(requests).start([&] { http.listen(); }).stop([&] { http.join(); });
+///       return life.run();
+///     }
+///
+/// A stop passes three barriers: every stage is *closed*, then every stage is *drained*, then every stage is *stopped*,
+/// each time in exact reverse of the start order. A hook that throws, is late or hangs ends only itself.
+///
+/// *When not to use it.* For objects whose order the language already gives (members, locals). For supervision: it
+/// never restarts anything. It does not touch SIGPIPE, SIGCHLD or fatal signals. One per process should own signals;
+/// parts of a program use lifespans with empty `owned_signals`, alone or as children.
+///
+/// *Thread safety.* Everything may be called by any thread at any time, also by hooks and observers, except add(),
+/// add_child() and a stage's own functions (before start() only), the constructor, the destructor, and reset() against
+/// anything that reads the report. No lock is held while user code runs. Signal handlers may call shutdown_owned()
+/// only.
+///
+/// *Memory ordering.* What a hook did is visible to every hook that begins after it has ended, to whoever start() or
+/// stop() return to, and to whoever reads `stopped` from state(). What precedes request_stop() is visible to whoever
+/// wait() returns to because of it.
+///
+/// *Threads.* None while running. Each hook that is not on_controller() gets a thread of its own, which is joined when
+/// the hook ends, or never when it is abandoned. The controller, which is the thread in start() or stop(), watches it.
+/// Where no thread can be made the hook runs on the controller, unbounded, and the report says so.
+///
+/// *Destruction* stops what still runs, with the same bounds, then gives signals back: every disposition that is still
+/// ours becomes bit for bit what it was. Not from a hook or an observer: that terminates with the stage's name. In a
+/// forked child the destructor does nothing at all. Stages must not refer to fences that are destroyed before the stop.
+///
+/// *Exceptions.* The constructor: ownership_conflict, std::invalid_argument (not a signal), std::system_error, and
+/// std::bad_alloc, with nothing taken. start() and run(): bad_graph and std::bad_alloc before any hook, state
+/// unchanged. Exceptions of hooks are in the report and nowhere else. stop() does not throw: all it needs was made by
+/// start().
+///
+/// *Cost.* Idle and running: a descriptor (two where there is no eventfd). A hook costs a thread's creation, about
+/// 20 us; on the controller it costs that of a thread that watches.
+///
+/// *Source.* Signals by counters and a self-pipe; budgets after the shutdown of service managers, with a reserve so
+/// that one hang cannot starve the others.
+template <class Sync = std_sync>
+class basic_ordered_lifespan {
+ public:
+  class stage;
+
+  /// Owns `options.owned_signals`, and SIGHUP when `options.on_hangup` is set, from here to the destructor.
+  explicit basic_ordered_lifespan(lifespan_options options = {})
+      : core_(std::make_shared<engine>(std::move(options))) {}
+  basic_ordered_lifespan(const basic_ordered_lifespan&) = delete;
+  basic_ordered_lifespan& operator=(const basic_ordered_lifespan&) = delete;
+
+  ~basic_ordered_lifespan() {
+    if (core_->in_forked_child()) {
+      auto& core = *core_;
+      detail::leak(core, std::move(core_));
+      return;
+    }
+    if (const auto* frame = core_->own_frame(); frame != nullptr) {
+      detail::fail("ordered_lifespan destroyed by its own stage:", frame->what());
+    }
+    core_->stop(stop_cause::destructor);
+    core_->orphan_children();
+    core_->hand_back();
+    if (const int signo = core_->signal_to_reraise(); signo != 0 && !left_) leave_by_signal(signo);
+  }
+
+  /// Declares a stage; the reference stays valid. Names must differ; start() checks that.
+  stage& add(std::string name) { return handles_.emplace_back(stage(*core_, core_->add(std::move(name)))); }
+
+  /// A stage that is a whole lifespan, idle and without signals of its own: its barriers run inside those of this one,
+  /// and within their slices. It must live until this one has stopped.
+  stage& add_child(std::string name, basic_ordered_lifespan& child) {
+    const std::shared_ptr<engine> core = child.core_;
+    core_->adopt(core);
+    stage& added = add(std::move(name));
+    const auto under = [core](lifespan_phase barrier) {
+      return [core, barrier](const stage_context& above) { core->stop_under(barrier, above); };
+    };
+    return added.start([core](const stage_context& above) { core->start_under(above); })
+        .close(under(lifespan_phase::close))
+        .drain(under(lifespan_phase::drain))
+        .stop(under(lifespan_phase::stop));
+  }
+
+  /// Starts all stages, unless a stop was requested. True when everything runs; false when it failed or was called off,
+  /// and is rolled back already. When somebody else is in start() or stop(), waits for that. From a hook: does nothing.
+  bool start() { return core_->start(); }
+
+  /// Returns when a stop has been requested, with the cause of the first request; before start() too.
+  stop_cause wait() { return core_->wait(); }
+
+  /// Requests a stop and carries it out, or waits until whoever does so is done. From a hook or an observer it only
+  /// requests; of the report, which is being written then, nothing but `cause` may be read.
+  const lifespan_report& stop(stop_cause cause = stop_cause::requested) noexcept { return core_->stop(cause); }
+
+  /// start(), wait(), stop(). With an abandoned hook it does not return: it flushes stdio and leaves by `_Exit`,
+  /// because static destructors must not run under that hook's feet. With `reraise` it dies of the signal.
+  int run() {
+    if (core_->start()) {
+      core_->wait();
+      core_->stop(stop_cause::requested);
+    }
+    if (core_->in_forked_child()) return EXIT_FAILURE;
+    const int code = core_->report().exit_code;
+    if (core_->abandoned_anything()) {
+      detail::flush_stdio<Sync>(std::chrono::milliseconds(100));
+      std::_Exit(code);
+    }
+    if (const int signo = core_->signal_to_reraise(); signo != 0) {
+      left_ = true;
+      core_->hand_back();
+      leave_by_signal(signo);
+    }
+    return code;
+  }
+
+  /// Makes a stop happen, in any state; before start() nothing will start. True for the first request. The first
+  /// \p exit_code given is the exit code, also when it comes with a later request. Stop callbacks of token() run here.
+  bool request_stop(stop_cause cause = stop_cause::requested, std::optional<int> exit_code = {}) noexcept {
+    return core_->request_stop(cause, exit_code);
+  }
+
+  /// One rung up at once: requests, hurries, then leaves the process by `_Exit(128 + SIGTERM)`. False once stopped.
+  bool escalate() noexcept { return core_->escalate(); }
+
+  /// A stage has failed while running: recorded, requests a stop, exit code 1.
+  void fail_stage(std::string_view name, std::exception_ptr error) noexcept {
+    core_->fail_stage(name, std::move(error));
+  }
+
+  /// Fires at the first stop request. When a signal asked, that is when somebody is in start(), wait(), poll_signals()
+  /// or stop() to notice. Its callbacks must not block.
+  std::stop_token token() const noexcept { return core_->token(); }
+  lifespan_state state() const noexcept { return core_->state(); }
+
+  /// Running, and nobody has asked for a stop. False before the first close hook begins.
+  bool ready() const noexcept { return core_->state() == lifespan_state::running && core_->request().rung == 0; }
+  /// From the end of the start to the begin of the closing.
+  bool accepting() const noexcept {
+    const auto now = core_->state();
+    return now == lifespan_state::running || now == lifespan_state::announcing;
+  }
+
+  /// For an event loop of one's own: when this descriptor is readable call poll_signals(), then look at token(). Do not
+  /// read from it. -1 where there are no descriptors.
+  int native_handle() const noexcept { return core_->native_handle(); }
+  /// What wait() does about what has come, without waiting: fires token(), reloads. Call stop() when token() has fired.
+  void poll_signals() { core_->poll_signals(); }
+
+  /// \p observer is told from now on. It must be quick: the controller waits for it. Its exceptions are counted.
+  void observe(std::function<void(const lifespan_event&)> observer) { core_->observe(std::move(observer)); }
+
+  /// Counts \p signo \p times times as its handler would, owned or not, without the kernel.
+  void simulate_signal(int signo, unsigned times = 1) noexcept { core_->simulate(signo, times); }
+
+  /// Complete once stopped; empty before.
+  const lifespan_report& report() const { return core_->report(); }
+
+  /// From stopped to idle, for another start. False, and still stopped, when a hook was abandoned, and when not
+  /// stopped. A stop signal counted since the stop counts as a request again. Fences stay closed.
+  bool reset() { return core_->reset(); }
+
+ private:
+  using engine = detail::lifespan_engine<Sync>;
+
+  [[noreturn]] static void leave_by_signal(int signo) noexcept {
+    detail::flush_stdio<Sync>(std::chrono::milliseconds(100));
+    detail::die_by_signal(signo);
+  }
+
+  std::shared_ptr<engine> core_;
+  std::deque<stage> handles_;
+  bool left_ = false;
+};
+
+/// One stage, declared piece by piece. Hooks may be left out; each is called at most once per run. Setting a hook again
+/// replaces it.
+template <class Sync>
+class basic_ordered_lifespan<Sync>::stage {
+ public:
+  /// Up. Returning normally means started; throwing, or being abandoned, fails the start of the whole lifespan.
+  template <class F>
+  stage& start(F&& hook) {
+    return set(lifespan_phase::start, std::forward<F>(hook));
+  }
+  /// Refuse what is new. The stage's fences are closed just before.
+  template <class F>
+  stage& close(F&& hook) {
+    return set(lifespan_phase::close, std::forward<F>(hook));
+  }
+  /// Finish what was admitted. The stage's fences are waited for afterwards, in the same slice.
+  template <class F>
+  stage& drain(F&& hook) {
+    return set(lifespan_phase::drain, std::forward<F>(hook));
+  }
+  /// Down.
+  template <class F>
+  stage& stop(F&& hook) {
+    return set(lifespan_phase::stop, std::forward<F>(hook));
+  }
+  /// After a start hook that threw, or was abandoned and has ended by then: undo the half of it.
+  template <class F>
+  stage& cleanup_partial(F&& hook) {
+    return set(lifespan_phase::cleanup, std::forward<F>(hook));
+  }
+
+  /// Starts after, and so stops before, the stages with these names, which may be declared later.
+  template <class... Names>
+  stage& after(Names&&... names) {
+    idle();
+    (node_->after.emplace_back(std::forward<Names>(names)), ...);
+    return *this;
+  }
+  template <class Rep, class Period>
+  stage& budget(lifespan_phase phase, std::chrono::duration<Rep, Period> span) {
+    idle();
+    node_->budgets[detail::index_of(phase)] = detail::clamped(span);
+    return *this;
+  }
+  /// Runs this stage's hooks on the thread in start() or stop(): for code bound to a thread. It can be named when it
+  /// hangs, and its token fires, but it cannot be abandoned.
+  stage& on_controller() {
+    idle();
+    node_->on_controller = true;
+    return *this;
+  }
+  /// When every stage of a layer says so, their hooks run at the same time.
+  stage& parallel() {
+    idle();
+    node_->parallel = true;
+    return *this;
+  }
+  /// Closed in the close barrier, drained in the drain barrier; any kind of fence. It must outlive the stop.
+  template <class Fence>
+  stage& fence(Fence& admission) {
+    idle();
+    node_->fences.push_back(std::make_unique<detail::fence_port_of<Fence, Sync>>(admission));
+    return *this;
+  }
+
+ private:
+  friend class basic_ordered_lifespan;
+  stage(engine& core, std::shared_ptr<detail::stage_node> node) noexcept : core_(&core), node_(std::move(node)) {}
+
+  void idle() const {
+    if (core_->state() != lifespan_state::idle) {
+      throw std::logic_error("stage '" + node_->name + "' can be changed only before the start");
+    }
+  }
+  template <class F>
+  stage& set(lifespan_phase phase, F&& hook) {
+    idle();
+    if (detail::is_empty_hook<std::decay_t<F>>(hook)) {
+      throw bad_graph("stage '" + node_->name + "': the " + to_string(phase) + " hook is an empty function");
+    }
+    node_->hooks[detail::index_of(phase)] = detail::make_hook(std::forward<F>(hook));
+    return *this;
+  }
+
+  engine* core_;
+  std::shared_ptr<detail::stage_node> node_;
+};
+
+using ordered_lifespan = basic_ordered_lifespan<>;
+
+CURFEW_END_NAMESPACE
+
+#endif  // CURFEW_ORDERED_LIFESPAN_HPP
+// ---- end curfew/ordered_lifespan.hpp
+
+// curfew/signals.hpp: above
+
+// curfew/teardown.hpp: above
+
+// ---- begin curfew/keyed_serializer.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// keyed_serializer: one at a time per key. Use it where a lock per key would be needed but the keys come and go, the
+/// work under the lock is slow, and the thread that ends the work is not the one that began it. For a fixed handful of
+/// keys and short sections a std::mutex each is simpler and faster. See docs/design/second_tier.md.
+
+#ifndef CURFEW_KEYED_SERIALIZER_HPP
+#define CURFEW_KEYED_SERIALIZER_HPP
+
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <unordered_map>
+#include <utility>
+
+// curfew/detail/config.hpp: above
+
+// curfew/detail/sync.hpp: above
+
+CURFEW_BEGIN_NAMESPACE
+
+/// Why a `hold` is held, or is empty.
+enum class serializer_outcome : unsigned char { acquired, busy, timed_out, closed };
+
+/// Exclusion per key. Keys are held by move-only `hold` objects, not by threads: a hold may be taken here and dropped
+/// there, or stored for hours.
+///
+/// A key that nobody holds costs nothing: its lane is made by the first holder and erased by the last, so the table is
+/// bounded by the keys in use. Waiters of one key are served first come, first served, by handing the key over; keys
+/// never wait for each other.
+///
+///     state of a lane (one per key in the table)
+///       absent  nobody holds the key
+///       held    one hold is out; `first..last` are the waiters, oldest first
+///     absent -> held   acquire*, try_acquire*
+///     held -> held     release with a waiter: the key passes to the oldest one
+///     held -> absent   release without
+///
+/// Thread safety: every member from any thread. Ordering: what a holder did before it dropped the key is visible to the
+/// next holder. Destruction: when no hold is out and nobody waits; anything else ends the process. Exceptions: only
+/// std::bad_alloc and what hashing or comparing a key throws, from the acquiring members, with nothing changed.
+/// Cost: one short critical section and one hash per operation. `Hash` and `==` run inside that section, may not call
+/// back, and must not throw for a key that is in the table. Acquiring a key twice from one thread waits for ever, as
+/// for any lock.
+template <class Key, class Hash = std::hash<Key>, class Sync = std_sync>
+class keyed_serializer {
+  struct waiter {
+    explicit waiter(const Key& wanted) : key(wanted) {}
+    const Key& key;
+    waiter* next = nullptr;
+    std::optional<serializer_outcome> verdict;  // written once, under the lock
+    typename Sync::condition_variable told;
+  };
+  struct lane {
+    waiter* first = nullptr;
+    waiter* last = nullptr;
+    std::size_t waiting = 0;
+  };
+  using table = std::unordered_map<Key, lane, Hash>;
+
+ public:
+  using deadline = std::chrono::steady_clock::time_point;
+
+  /// The right to a key, for as long as it lives. Must not outlive its serializer.
+  class hold {
+   public:
+    hold() noexcept = default;
+    hold(hold&& other) noexcept
+        : home_(std::exchange(other.home_, nullptr)), held_(other.held_), outcome_(other.outcome_) {}
+    hold& operator=(hold&& other) noexcept {
+      if (this != &other) {
+        release();
+        home_ = std::exchange(other.home_, nullptr);
+        held_ = other.held_;
+        outcome_ = other.outcome_;
+      }
+      return *this;
+    }
+    ~hold() { release(); }
+
+    explicit operator bool() const noexcept { return home_ != nullptr; }
+    /// Why this hold is empty; `acquired` when it is not, and stays so after a release.
+    serializer_outcome outcome() const noexcept { return outcome_; }
+
+    void release() noexcept {
+      if (home_ != nullptr) std::exchange(home_, nullptr)->pass_on(held_);
+    }
+
+   private:
+    friend class keyed_serializer;
+    explicit hold(serializer_outcome outcome) noexcept : outcome_(outcome) {}
+    hold(keyed_serializer* home, typename table::value_type* held) noexcept
+        : home_(home), held_(held), outcome_(serializer_outcome::acquired) {}
+
+    keyed_serializer* home_ = nullptr;
+    typename table::value_type* held_ = nullptr;
+    serializer_outcome outcome_ = serializer_outcome::busy;
+  };
+
+  keyed_serializer() = default;
+  keyed_serializer(const keyed_serializer&) = delete;
+  keyed_serializer& operator=(const keyed_serializer&) = delete;
+  ~keyed_serializer() {
+    if (!lanes_.empty()) detail::fail("keyed_serializer destroyed while a key is held");
+  }
+
+  /// Waits for the key. Empty only when the serializer was closed, before or during the wait.
+  [[nodiscard]] hold acquire(const Key& key) { return wait_for_key(key, std::nullopt); }
+
+  /// Waits no longer than the deadline; a wait given up leaves nothing behind and delays nobody.
+  [[nodiscard]] hold acquire_until(const Key& key, deadline until) { return wait_for_key(key, until); }
+
+  template <class R, class P>
+  [[nodiscard]] hold acquire_for(const Key& key, std::chrono::duration<R, P> limit) {
+    const auto now = Sync::clock::now();
+    if (limit >= deadline::max() - now) return wait_for_key(key, std::nullopt);
+    return wait_for_key(key, now + std::chrono::duration_cast<typename deadline::duration>(limit));
+  }
+
+  /// The key if it is free; never waits.
+  [[nodiscard]] hold try_acquire(const Key& key) { return take_if_free(key, false); }
+
+  /// As `try_acquire`, also after `close()`: for the one that closed it, to clean up under the same exclusion.
+  [[nodiscard]] hold try_acquire_closed(const Key& key) { return take_if_free(key, true); }
+
+  /// Refuses everybody who does not hold a key yet, and wakes all waiters with `closed`. Holds stay valid. True for the
+  /// one call that closed it.
+  bool close() noexcept {
+    std::lock_guard lock(mutex_);
+    if (closed_) return false;
+    closed_ = true;
+    for (auto& [key, queue] : lanes_) {
+      for (waiter* w = queue.first; w != nullptr;) {
+        waiter* const next = w->next;
+        tell(*w, serializer_outcome::closed);
+        w = next;
+      }
+      queue = lane{};
+    }
+    return true;
+  }
+
+  bool is_closed() const noexcept {
+    std::lock_guard lock(mutex_);
+    return closed_;
+  }
+  /// How many keys are held. Stale as soon as it is returned.
+  std::size_t was_size() const noexcept {
+    std::lock_guard lock(mutex_);
+    return lanes_.size();
+  }
+  /// How many threads wait for the key. Stale as soon as it is returned.
+  std::size_t was_waiting(const Key& key) const {
+    std::lock_guard lock(mutex_);
+    const auto found = lanes_.find(key);
+    return found == lanes_.end() ? 0 : found->second.waiting;
+  }
+
+ private:
+  hold take_if_free(const Key& key, bool even_if_closed) {
+    Sync::here("serializer.try_acquire.start");
+    std::lock_guard lock(mutex_);
+    if (closed_ && !even_if_closed) return hold(serializer_outcome::closed);
+    const auto [found, free] = lanes_.try_emplace(key);
+    return free ? hold(this, &*found) : hold(serializer_outcome::busy);
+  }
+
+  hold wait_for_key(const Key& key, std::optional<deadline> until) {
+    Sync::here("serializer.acquire.start");
+    std::unique_lock lock(mutex_);
+    if (closed_) return hold(serializer_outcome::closed);
+    const auto [found, free] = lanes_.try_emplace(key);
+    auto* const wanted = &*found;  // stays put: the lane lives until its last waiter was served
+    if (free) return hold(this, wanted);
+
+    waiter self(key);
+    lane& queue = wanted->second;
+    (queue.last != nullptr ? queue.last->next : queue.first) = &self;
+    queue.last = &self;
+    ++queue.waiting;
+    while (!self.verdict) {
+      if (!until) {
+        self.told.wait(lock);
+      } else if (self.told.wait_until(lock, *until) == std::cv_status::timeout && !self.verdict) {
+        abandon(queue, self);
+        return hold(serializer_outcome::timed_out);
+      }
+    }
+    return *self.verdict == serializer_outcome::acquired ? hold(this, wanted) : hold(*self.verdict);
+  }
+
+  void pass_on(typename table::value_type* held) noexcept {
+    Sync::here("serializer.release.start");
+    std::lock_guard lock(mutex_);
+    lane& queue = held->second;
+    waiter* const next = queue.first;
+    if (next == nullptr) {
+      lanes_.erase(lanes_.find(held->first));
+      return;
+    }
+    queue.first = next->next;
+    if (queue.first == nullptr) queue.last = nullptr;
+    --queue.waiting;
+    tell(*next, serializer_outcome::acquired);
+  }
+
+  // Notifies under the lock: the waiter must take the lock to leave, so its condition variable cannot die meanwhile.
+  static void tell(waiter& w, serializer_outcome verdict) noexcept {
+    w.verdict = verdict;
+    w.told.notify_one();
+  }
+
+  static void abandon(lane& queue, waiter& self) noexcept {
+    waiter* before = nullptr;
+    for (waiter* w = queue.first; w != &self; w = w->next) before = w;
+    (before != nullptr ? before->next : queue.first) = self.next;
+    if (queue.last == &self) queue.last = before;
+    --queue.waiting;
+  }
+
+  mutable typename Sync::mutex mutex_;
+  table lanes_;
+  bool closed_ = false;
+};
+
+CURFEW_END_NAMESPACE
+
+#endif  // CURFEW_KEYED_SERIALIZER_HPP
+// ---- end curfew/keyed_serializer.hpp
+
+// ---- begin curfew/periodic_worker.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// periodic_worker: a named thread that runs a function every so often and can be stopped within a bound. Use it for
+/// upkeep that nobody waits for: reaping, renewing, reconciling. It is no scheduler and no timer: ticks never overlap,
+/// a slow one delays the next, and missed ones are not made up for. See docs/design/second_tier.md.
+
+#ifndef CURFEW_PERIODIC_WORKER_HPP
+#define CURFEW_PERIODIC_WORKER_HPP
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <stdexcept>
+#include <stop_token>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+// curfew/detail/config.hpp: above
+
+// curfew/detail/process_identity.hpp: above
+
+// curfew/detail/sync.hpp: above
+
+CURFEW_BEGIN_NAMESPACE
+
+/// One thread, one function, one interval. The function takes nothing, or a std::stop_token that fires when the worker
+/// is asked to stop.
+///
+///     idle -> running    start
+///     idle -> stopped    stop before any start: a later start is refused
+///     running -> stopped stop, and the tick under way has returned
+///     A start that could not make its thread leaves the worker idle.
+///
+/// Thread safety: every member from any thread, also from a tick; a `stop` from the worker's own tick asks and does not
+/// wait. Ordering: what ran in a tick is visible after a `stop` that returned true. Exceptions: none leaves a tick; it
+/// is counted, and handed to `on_error` when there is one (what that throws is swallowed).
+///
+/// Destruction stops with the bound given at construction. A tick that outlives the bound is let go: its thread keeps
+/// the function alive and ends after that tick, so whatever the function refers to must be owned by it or be
+/// permanent. After fork the child's copy is inert: it never starts, waits or ticks, and its destructor leaks the
+/// little state there is, because that state may be waited on by a thread which the child does not have.
+/// Cost: one thread; between ticks it sleeps.
+template <class Sync = std_sync>
+class basic_periodic_worker {
+ public:
+  using error_sink = std::function<void(std::exception_ptr)>;
+
+  /// \throws std::invalid_argument when the function is empty
+  basic_periodic_worker(std::string name, std::function<void(std::stop_token)> tick, error_sink on_error = {},
+                        std::chrono::nanoseconds stop_bound = std::chrono::seconds(5))
+      : state_(std::make_shared<state>()), stop_bound_(stop_bound), born_in_(detail::process_id()) {
+    if (!tick) throw std::invalid_argument("periodic_worker \"" + name + "\": the function is empty");
+    state_->name = std::move(name);
+    state_->tick = std::move(tick);
+    state_->on_error = std::move(on_error);
+  }
+  template <class F>
+  requires std::is_invocable_v<F&> &&(!std::is_invocable_v<F&, std::stop_token>)basic_periodic_worker(
+      std::string name, F tick, error_sink on_error = {}, std::chrono::nanoseconds stop_bound = std::chrono::seconds(5))
+      : basic_periodic_worker(std::move(name), std::function<void(std::stop_token)>(ignore_token<F>{std::move(tick)}),
+                              std::move(on_error), stop_bound) {}
+  basic_periodic_worker(const basic_periodic_worker&) = delete;
+  basic_periodic_worker& operator=(const basic_periodic_worker&) = delete;
+
+  ~basic_periodic_worker() {
+    if (forked()) {
+      state_->self = state_;
+      return;
+    }
+    if (stop(stop_bound_)) return;
+    std::lock_guard lock(state_->mutex);
+    if (state_->thread.joinable()) state_->thread.detach();
+  }
+
+  /// Starts the thread: the first tick after \p first, then one every \p interval. False, and nothing done, when it was
+  /// started or stopped before. \throws std::system_error when no thread can be made; std::invalid_argument for an
+  /// interval of 0 or less
+  bool start(std::chrono::nanoseconds interval, std::chrono::nanoseconds first) {
+    if (interval <= std::chrono::nanoseconds::zero())
+      throw std::invalid_argument("periodic_worker \"" + state_->name + "\": the interval must be positive");
+    if (forked()) return false;
+    std::lock_guard lock(state_->mutex);
+    if (state_->started || state_->stopping) return false;
+    // The thread cannot get past its first lock before this section ends, so a throw finds nothing half started.
+    state_->thread = typename Sync::thread([s = state_, interval, first] { run(*s, interval, first); });
+    state_->runner = state_->thread.get_id();
+    state_->started = true;
+    return true;
+  }
+  bool start(std::chrono::nanoseconds interval) { return start(interval, interval); }
+
+  /// Lets the next tick begin now, or as soon as the current one has ended.
+  void poke() noexcept {
+    if (forked()) return;
+    std::lock_guard lock(state_->mutex);
+    state_->poked = true;
+    state_->wake.notify_all();
+  }
+
+  /// Asks the worker to end and waits for that no longer than \p bound. True when no tick runs or will ever run; false
+  /// when the bound passed, or when called by the tick itself. May be repeated.
+  bool stop(std::chrono::nanoseconds bound) noexcept {
+    if (forked()) return true;
+    const auto s = state_;
+    {
+      std::lock_guard lock(s->mutex);
+      s->stopping = true;
+      s->wake.notify_all();
+    }
+    s->source.request_stop();  // runs callbacks of the user's, so outside the lock
+    Sync::here("worker.stop.requested");
+    typename Sync::thread ended;
+    {
+      std::unique_lock lock(s->mutex);
+      if (!s->started) return true;
+      if (s->runner == Sync::self()) return false;
+      const auto until = after(bound);
+      while (!s->done)
+        if (s->wake.wait_until(lock, until) == std::cv_status::timeout && !s->done) return false;
+      ended = std::move(s->thread);  // to one of several stoppers; the others know that the last tick is over
+    }
+    if (ended.joinable()) ended.join();
+    return true;
+  }
+  bool stop() noexcept { return stop(stop_bound_); }
+
+  bool running() const noexcept {
+    if (forked()) return false;
+    std::lock_guard lock(state_->mutex);
+    return state_->started && !state_->done;
+  }
+  std::uint64_t ticks() const noexcept { return read(&state::ticks); }
+  std::uint64_t errors() const noexcept { return read(&state::errors); }
+  const std::string& name() const noexcept { return state_->name; }
+
+ private:
+  struct state {
+    std::string name;
+    std::function<void(std::stop_token)> tick;
+    error_sink on_error;
+    std::stop_source source;
+    typename Sync::mutex mutex;
+    typename Sync::condition_variable wake;
+    typename Sync::thread thread;
+    typename Sync::thread_id runner{};
+    std::shared_ptr<state> self;  // set in a forked child only, to leak
+    std::uint64_t ticks = 0;
+    std::uint64_t errors = 0;
+    bool started = false;
+    bool stopping = false;
+    bool poked = false;
+    bool done = false;
+  };
+  template <class F>
+  struct ignore_token {
+    F tick;
+    void operator()(std::stop_token) { tick(); }
+  };
+
+  bool forked() const noexcept { return detail::process_id() != born_in_; }
+  std::uint64_t read(std::uint64_t state::*counter) const noexcept {
+    if (forked()) return 0;
+    std::lock_guard lock(state_->mutex);
+    return (*state_).*counter;
+  }
+
+  // Saturating: an interval of nanoseconds::max() means never again.
+  static typename Sync::clock::time_point after(std::chrono::nanoseconds d) noexcept {
+    const auto now = Sync::clock::now();
+    return d >= Sync::clock::time_point::max() - now ? Sync::clock::time_point::max() : now + d;
+  }
+
+  static void run(state& s, std::chrono::nanoseconds interval, std::chrono::nanoseconds first) noexcept {
+    Sync::name_thread(s.name.c_str());
+    std::unique_lock lock(s.mutex);
+    auto next = after(first);
+    for (;;) {
+      while (!s.stopping && !s.poked)
+        if (s.wake.wait_until(lock, next) == std::cv_status::timeout) break;
+      if (s.stopping) break;
+      s.poked = false;
+      lock.unlock();
+      const bool failed = !run_tick(s);
+      lock.lock();
+      ++s.ticks;
+      if (failed) ++s.errors;
+      next = after(interval);
+    }
+    // The function may own what must not outlive the worker, and may own it alone: destroyed outside the lock, and
+    // before anybody is told that the worker is done.
+    lock.unlock();
+    s.tick = nullptr;
+    s.on_error = nullptr;
+    lock.lock();
+    s.done = true;
+    s.wake.notify_all();
+  }
+
+  static bool run_tick(state& s) noexcept {
+    Sync::here("worker.tick.start");
+    try {
+      s.tick(s.source.get_token());
+      return true;
+    } catch (...) {
+      try {
+        if (s.on_error) s.on_error(std::current_exception());
+      } catch (...) {
+      }
+      return false;
+    }
+  }
+
+  std::shared_ptr<state> state_;
+  const std::chrono::nanoseconds stop_bound_;
+  const long born_in_;
+};
+
+using periodic_worker = basic_periodic_worker<>;
+
+CURFEW_END_NAMESPACE
+
+#endif  // CURFEW_PERIODIC_WORKER_HPP
+// ---- end curfew/periodic_worker.hpp
+
+// ---- begin curfew/slot_ledger.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// slot_ledger: a capacity whose every unit is a move-only object in exactly one named state. Use it where a unit stays
+/// taken while the thing in it changes hands, is being ended, or could not be ended. Where a unit is just taken and
+/// given back, std::counting_semaphore is enough. See docs/design/second_tier.md.
+
+#ifndef CURFEW_SLOT_LEDGER_HPP
+#define CURFEW_SLOT_LEDGER_HPP
+
+#include <array>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <mutex>
+#include <stdexcept>
+#include <utility>
+
+// curfew/detail/config.hpp: above
+
+// curfew/detail/sync.hpp: above
+
+CURFEW_BEGIN_NAMESPACE
+
+/// What the thing in a slot is doing. Every state counts as taken: capacity is free only when the slot is gone.
+enum class slot_state : unsigned char { reserved, active, warm, transitioning, tombstone };
+
+/// What a `ticket` was told. `evictable`: a warm slot has appeared that the waiter may try to take over.
+enum class slot_outcome : unsigned char { granted, evictable, timed_out, closed };
+
+/// Slots per state, counted at one instant.
+struct slot_census {
+  std::array<std::size_t, 5> count{};
+  std::size_t operator[](slot_state state) const noexcept { return count[static_cast<std::size_t>(state)]; }
+  std::size_t total() const noexcept { return count[0] + count[1] + count[2] + count[3] + count[4]; }
+};
+
+/// Hands out slots up to a limit, and says atomically which request was over it.
+///
+/// - `try_reserve` is the hard cap: no slot beyond `limit`.
+/// - `try_burst` is the second hard cap, `limit + burst`.
+/// - `exceed` is the soft cap's way out: a slot in any case.
+/// - `ticket` waits in line, first come, first served; a slot that is freed goes to the head of the line and to nobody
+///   else, so that a newcomer cannot overtake.
+///
+///     absent -> reserved            try_reserve, try_burst, exceed, a ticket that was granted
+///     reserved .. tombstone         slot::become, any to any: which changes make sense is the owner's rule
+///     any -> absent, or -> reserved slot::release: freed, or handed to the head of the line
+///
+/// Thread safety: the ledger from any thread; one slot or ticket from one thread at a time. Ordering: what was done
+/// before a slot was released is visible to whoever is granted it. Destruction: with no slot and no ticket out; else
+/// the process ends. Exceptions: none after construction. Cost: one short critical section per operation, no
+/// allocation.
+template <class Sync = std_sync>
+class basic_slot_ledger {
+ public:
+  using deadline = std::chrono::steady_clock::time_point;
+
+  /// One unit of the capacity, taken while it lives. Must not outlive its ledger.
+  class slot {
+   public:
+    slot() noexcept = default;
+    slot(slot&& other) noexcept : home_(std::exchange(other.home_, nullptr)), state_(other.state_) {}
+    slot& operator=(slot&& other) noexcept {
+      if (this != &other) {
+        release();
+        home_ = std::exchange(other.home_, nullptr);
+        state_ = other.state_;
+      }
+      return *this;
+    }
+    ~slot() { release(); }
+
+    explicit operator bool() const noexcept { return home_ != nullptr; }
+    slot_state state() const noexcept { return state_; }
+
+    /// Moves the slot to another state; on an empty slot nothing.
+    void become(slot_state next) noexcept {
+      if (home_ != nullptr) home_->move(state_, next);
+      state_ = next;
+    }
+    void release() noexcept {
+      if (home_ != nullptr) std::exchange(home_, nullptr)->free(state_);
+    }
+
+   private:
+    friend class basic_slot_ledger;
+    explicit slot(basic_slot_ledger* home) noexcept : home_(home) {}
+
+    basic_slot_ledger* home_ = nullptr;
+    slot_state state_ = slot_state::reserved;
+  };
+
+  /// A place in the line. Its destructor leaves the line and gives back a grant that was not taken.
+  class ticket {
+   public:
+    explicit ticket(basic_slot_ledger& home) noexcept : home_(home) { home_.join_line(*this); }
+    ticket(const ticket&) = delete;
+    ticket& operator=(const ticket&) = delete;
+    ~ticket() { home_.leave_line(*this); }
+
+    /// Waits until there is something to tell. After `evictable` the caller tries to evict and, when that failed, waits
+    /// again without having lost its place; a later warm slot is told again.
+    [[nodiscard]] slot_outcome wait_until(deadline until) noexcept { return home_.wait(*this, until); }
+
+    /// The granted slot; empty before `granted`, and the second time.
+    [[nodiscard]] slot take() noexcept {
+      std::lock_guard lock(home_.mutex_);
+      return std::exchange(granted_, false) ? slot(&home_) : slot();
+    }
+
+   private:
+    friend class basic_slot_ledger;
+    basic_slot_ledger& home_;
+    ticket* next_ = nullptr;
+    ticket* previous_ = nullptr;
+    bool in_line_ = false;
+    bool granted_ = false;
+    bool evictable_ = false;
+    typename Sync::condition_variable told_;
+  };
+
+  /// \throws std::invalid_argument when the limit is 0
+  explicit basic_slot_ledger(std::size_t limit, std::size_t burst = 0) : limit_(limit), burst_(burst) {
+    if (limit == 0) throw std::invalid_argument("slot_ledger: the limit must not be 0");
+  }
+  basic_slot_ledger(const basic_slot_ledger&) = delete;
+  basic_slot_ledger& operator=(const basic_slot_ledger&) = delete;
+  ~basic_slot_ledger() {
+    if (census_.total() != 0 || first_ != nullptr) detail::fail("slot_ledger destroyed while a slot is taken");
+  }
+
+  /// A slot within the limit; empty when there is none, or when closed.
+  [[nodiscard]] slot try_reserve() noexcept { return grant_below(limit_); }
+  /// A slot within limit and burst together.
+  [[nodiscard]] slot try_burst() noexcept {
+    return grant_below(limit_ + burst_ < limit_ ? ~std::size_t{0} : limit_ + burst_);
+  }
+  /// A slot whatever the limit; empty only when closed.
+  [[nodiscard]] slot exceed() noexcept { return grant_below(~std::size_t{0}); }
+
+  /// Refuses every request from now on and wakes everybody in line with `closed`. Slots that are out stay valid. True
+  /// for the one call that closed it.
+  bool close() noexcept {
+    std::lock_guard lock(mutex_);
+    if (closed_) return false;
+    closed_ = true;
+    for (ticket* t = first_; t != nullptr; t = t->next_) t->told_.notify_one();
+    return true;
+  }
+
+  /// Tells the head of the line again that a warm slot may be free to evict: for a caller that parked one, and has only
+  /// now let go of whatever kept an evictor from it.
+  void nudge() noexcept {
+    std::lock_guard lock(mutex_);
+    announce_warm();
+  }
+
+  slot_census census() const noexcept {
+    std::lock_guard lock(mutex_);
+    return census_;
+  }
+  std::size_t limit() const noexcept { return limit_; }
+  bool is_closed() const noexcept {
+    std::lock_guard lock(mutex_);
+    return closed_;
+  }
+  /// How many tickets wait. Stale as soon as it is returned.
+  std::size_t was_waiting() const noexcept {
+    std::lock_guard lock(mutex_);
+    std::size_t n = 0;
+    for (const ticket* t = first_; t != nullptr; t = t->next_) ++n;
+    return n;
+  }
+
+ private:
+  std::size_t& count(slot_state state) noexcept { return census_.count[static_cast<std::size_t>(state)]; }
+
+  slot grant_below(std::size_t cap) noexcept {
+    Sync::here("ledger.reserve.start");
+    std::lock_guard lock(mutex_);
+    if (closed_ || census_.total() >= cap) return slot();
+    ++count(slot_state::reserved);
+    return slot(this);
+  }
+
+  void move(slot_state from, slot_state to) noexcept {
+    std::lock_guard lock(mutex_);
+    --count(from);
+    ++count(to);
+    if (to == slot_state::warm && from != slot_state::warm) announce_warm();
+  }
+
+  void free(slot_state from) noexcept {
+    Sync::here("ledger.release.start");
+    std::lock_guard lock(mutex_);
+    --count(from);
+    serve_line();
+  }
+
+  // Grants while there is room, so that a line and room never stand side by side: a newcomer that finds room overtakes
+  // nobody.
+  void serve_line() noexcept {
+    while (!closed_ && first_ != nullptr && census_.total() < limit_) {
+      ticket& head = *first_;
+      unlink(head);
+      ++count(slot_state::reserved);
+      head.granted_ = true;
+      head.told_.notify_one();
+      if (head.evictable_) announce_warm();  // the head will not use what it was told; the next one may
+    }
+  }
+
+  void announce_warm() noexcept {
+    if (count(slot_state::warm) == 0) return;
+    for (ticket* t = first_; t != nullptr; t = t->next_) {
+      if (t->evictable_) continue;
+      t->evictable_ = true;
+      t->told_.notify_one();
+      return;
+    }
+  }
+
+  void join_line(ticket& t) noexcept {
+    std::lock_guard lock(mutex_);
+    t.previous_ = last_;
+    (last_ != nullptr ? last_->next_ : first_) = &t;
+    last_ = &t;
+    t.in_line_ = true;
+    t.evictable_ = count(slot_state::warm) != 0;
+    serve_line();
+  }
+
+  void leave_line(ticket& t) noexcept {
+    std::lock_guard lock(mutex_);
+    const bool unused = t.evictable_;
+    if (t.in_line_) unlink(t);
+    if (t.granted_) {
+      --count(slot_state::reserved);
+      serve_line();
+    }
+    if (unused) announce_warm();
+  }
+
+  void unlink(ticket& t) noexcept {
+    (t.previous_ != nullptr ? t.previous_->next_ : first_) = t.next_;
+    (t.next_ != nullptr ? t.next_->previous_ : last_) = t.previous_;
+    t.next_ = t.previous_ = nullptr;
+    t.in_line_ = false;
+  }
+
+  slot_outcome wait(ticket& t, deadline until) noexcept {
+    Sync::here("ledger.wait.start");
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      if (t.granted_) return slot_outcome::granted;
+      if (closed_) return slot_outcome::closed;
+      if (std::exchange(t.evictable_, false)) return slot_outcome::evictable;
+      if (t.told_.wait_until(lock, until) == std::cv_status::timeout && !t.granted_ && !closed_ && !t.evictable_)
+        return slot_outcome::timed_out;
+    }
+  }
+
+  mutable typename Sync::mutex mutex_;
+  slot_census census_;
+  const std::size_t limit_;
+  const std::size_t burst_;
+  ticket* first_ = nullptr;
+  ticket* last_ = nullptr;
+  bool closed_ = false;
+};
+
+using slot_ledger = basic_slot_ledger<>;
+
+CURFEW_END_NAMESPACE
+
+#endif  // CURFEW_SLOT_LEDGER_HPP
+// ---- end curfew/slot_ledger.hpp
+
+// ---- begin curfew/sandbox/aio.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// aio_provider: sandboxes for owners that come back. One sandbox per owner under an id that every process derives
+/// alike, kept warm between two uses, a soft cap, idle ones reaped here, running ones found again after a restart. For
+/// a fleet whose server keeps the ids, the cap and the clock, use the e2b provider. See docs/design/sandbox_pool.md.
+
+#ifndef CURFEW_SANDBOX_AIO_HPP
+#define CURFEW_SANDBOX_AIO_HPP
+
+#include <chrono>
+#include <cstddef>
+#include <initializer_list>
+#include <list>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+// curfew/detail/config.hpp: above
+
+// curfew/detail/process_identity.hpp: above
+
+// curfew/detail/sync.hpp: above
+
+// ---- begin curfew/sandbox/backend.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// What a sandbox backend is: the types that travel between a provider and its backend, the concept, the errors, and
+/// the identity of an owner. A backend makes and ends sandboxes and knows nothing of leases, warm pools or capacity;
+/// those belong to the providers. Value types only: nothing here locks, waits or starts a thread.
+
+#ifndef CURFEW_SANDBOX_BACKEND_HPP
+#define CURFEW_SANDBOX_BACKEND_HPP
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <compare>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+// curfew/detail/config.hpp: above
+
+// ---- begin curfew/detail/sha256.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// SHA-256 (FIPS 180-4) of a string in memory, for names that must come out the same in every process. Not meant for
+/// secrets: nothing here is hardened against timing, and nothing is wiped.
+
+#ifndef CURFEW_DETAIL_SHA256_HPP
+#define CURFEW_DETAIL_SHA256_HPP
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+// curfew/detail/config.hpp: above
+
+CURFEW_BEGIN_NAMESPACE
+namespace detail {
+
+/// The fractional parts of the cube roots of the first 64 primes, as the standard tabulates them.
+inline constexpr std::array<std::uint32_t, 64> sha256_round_constants{
+    0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
+    0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
+    0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da,
+    0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7, 0xc6e00bf3, 0xd5a79147, 0x06ca6351, 0x14292967,
+    0x27b70a85, 0x2e1b2138, 0x4d2c6dfc, 0x53380d13, 0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85,
+    0xa2bfe8a1, 0xa81a664b, 0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070,
+    0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
+    0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
+
+/// The eight words of the digest, most significant first. Constant expression capable; linear in the length.
+constexpr std::array<std::uint32_t, 8> sha256(std::string_view text) noexcept {
+  std::array<std::uint32_t, 8> hash{0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
+                                    0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
+  const std::uint64_t bits = static_cast<std::uint64_t>(text.size()) * 8;
+  const std::size_t blocks = (text.size() + 8) / 64 + 1;  // the text, the 0x80 mark, and eight bytes of length
+
+  // Byte `at` of the padded message, which is never built.
+  const auto padded = [&](std::size_t at) -> std::uint32_t {
+    if (at < text.size()) return static_cast<unsigned char>(text[at]);
+    if (at == text.size()) return 0x80;
+    const std::size_t from_end = blocks * 64 - 1 - at;
+    return from_end < 8 ? static_cast<std::uint32_t>((bits >> (8 * from_end)) & 0xff) : 0;
+  };
+
+  for (std::size_t block = 0; block < blocks; ++block) {
+    std::array<std::uint32_t, 64> w{};
+    for (std::size_t i = 0; i < 16; ++i) {
+      const std::size_t at = block * 64 + i * 4;
+      w[i] = padded(at) << 24 | padded(at + 1) << 16 | padded(at + 2) << 8 | padded(at + 3);
+    }
+    for (std::size_t i = 16; i < 64; ++i) {
+      const std::uint32_t s0 = std::rotr(w[i - 15], 7) ^ std::rotr(w[i - 15], 18) ^ (w[i - 15] >> 3);
+      const std::uint32_t s1 = std::rotr(w[i - 2], 17) ^ std::rotr(w[i - 2], 19) ^ (w[i - 2] >> 10);
+      w[i] = w[i - 16] + s0 + w[i - 7] + s1;
+    }
+    auto [a, b, c, d, e, f, g, h] = hash;
+    for (std::size_t i = 0; i < 64; ++i) {
+      const std::uint32_t big1 = std::rotr(e, 6) ^ std::rotr(e, 11) ^ std::rotr(e, 25);
+      const std::uint32_t t1 = h + big1 + ((e & f) ^ (~e & g)) + sha256_round_constants[i] + w[i];
+      const std::uint32_t big0 = std::rotr(a, 2) ^ std::rotr(a, 13) ^ std::rotr(a, 22);
+      const std::uint32_t t2 = big0 + ((a & b) ^ (a & c) ^ (b & c));
+      h = g, g = f, f = e, e = d + t1;
+      d = c, c = b, b = a, a = t1 + t2;
+    }
+    const std::array<std::uint32_t, 8> mixed{a, b, c, d, e, f, g, h};
+    for (std::size_t i = 0; i < 8; ++i) hash[i] += mixed[i];
+  }
+  return hash;
+}
+
+}  // namespace detail
+CURFEW_END_NAMESPACE
+
+#endif  // CURFEW_DETAIL_SHA256_HPP
+// ---- end curfew/detail/sha256.hpp
+
+CURFEW_BEGIN_NAMESPACE
+namespace detail {
+
+constexpr bool is_letter(char c) noexcept {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
+constexpr bool is_digit(char c) noexcept {
+  return c >= '0' && c <= '9';
+}
+
+enum class colon : bool { refused, allowed };
+
+/// An id that is safe as one path component, one argument and one url segment. The pattern excludes the slash, and a
+/// leading dot is refused, so neither `..` nor a hidden name passes.
+constexpr bool is_sandbox_id(std::string_view id, colon rule) noexcept {
+  const auto fits = [rule](char c) {
+    return is_letter(c) || is_digit(c) || c == '_' || c == '.' || c == '-' || (c == ':' && rule == colon::allowed);
+  };
+  return !id.empty() && id.size() <= 128 && id.front() != '.' && std::all_of(id.begin(), id.end(), fits);
+}
+
+/// Throws std::invalid_argument naming the culprit when a variable could not be passed to a program as it stands.
+inline void check_environment(const std::map<std::string, std::string>& environment, const char* who) {
+  for (const auto& [name, value] : environment) {
+    const bool fits = !name.empty() && !is_digit(name.front()) && std::all_of(name.begin(), name.end(), [](char c) {
+      return is_letter(c) || is_digit(c) || c == '_';
+    });
+    if (!fits) throw std::invalid_argument(std::string(who) + ": bad environment variable name \"" + name + "\"");
+    if (value.find('\0') != std::string::npos)
+      throw std::invalid_argument(std::string(who) + ": the value of environment variable " + name + " holds a NUL");
+  }
+}
+
+}  // namespace detail
+
+namespace sandbox {
+
+/// Where ages (idle, warm, grace, time to live) are read. Empty means steady_clock::now; it is never the wall clock.
+using clock_fn = std::function<std::chrono::steady_clock::time_point()>;
+
+/// What a probe found. `unknown` is not `dead`: it keeps a sandbox in use.
+enum class liveness : unsigned char { alive, dead, unknown };
+
+/// Who a sandbox belongs to. An empty `thread` is an anonymous owner, whose sandbox is never shared or kept warm.
+struct owner_key {
+  std::string user;
+  std::string thread;
+  auto operator<=>(const owner_key&) const = default;
+};
+
+/// One sandbox as its backend names it.
+struct sandbox_info {
+  std::string id;
+  std::string endpoint;
+  std::string request_id = {};  ///< the create_request::id it was made for; empty: the same as `id`
+};
+
+/// What a backend is asked to make.
+struct create_request {
+  std::string id;
+  owner_key owner;
+  std::map<std::string, std::string> environment;
+  std::chrono::seconds time_to_live{0};  ///< 0: no limit kept by the server is asked for
+};
+
+/// What every backend offers. Every member may be called from many threads at once.
+///
+/// - `create` may be slow, throws backend_error, and leaves nothing behind except what `leftover()` names.
+/// - `destroy` is true only when the sandbox is confirmed gone, also when it was gone before; it may be repeated, and a
+///   throw counts as false.
+/// - A throwing `probe` counts as `unknown`; a throwing `list` makes the inventory incomplete.
+///
+/// Optional members, used when a backend has them:
+/// - `bool set_timeout(const std::string& id, std::chrono::seconds)`: false means gone.
+/// - `std::optional<sandbox_info> find(const std::string& request_id)`: discovery without `list`.
+/// - `listing list_within(const list_budget&)`: a bounded inventory; without it `list` counts as complete.
+template <class B>
+concept backend = requires(B& b, const create_request& request, const std::string& id) {
+  { b.create(request) } -> std::same_as<sandbox_info>;
+  { b.destroy(id) } -> std::same_as<bool>;
+  { b.probe(id) } -> std::same_as<liveness>;
+  { b.list() } -> std::same_as<std::vector<sandbox_info>>;
+};
+
+/// The three bounds of one inventory; each of them is a bound on the whole pass.
+struct list_budget {
+  std::size_t max_pages = 10;
+  std::size_t max_items = 200;
+  std::chrono::nanoseconds max_time = std::chrono::seconds(15);
+};
+
+struct listing {
+  std::vector<sandbox_info> items;
+  bool complete = true;
+};
+
+enum class backend_fault : unsigned char {
+  unavailable,
+  timed_out,
+  rejected,
+  conflict,
+  not_found,
+  bad_response,
+  spawn_failed,
+  ambiguous
+};
+
+/// What a backend throws. `leftover()` names what to `destroy` later when something may have been left behind.
+class backend_error : public std::runtime_error {
+ public:
+  backend_error(backend_fault fault, const std::string& message, std::string leftover = {}, int status = 0)
+      : std::runtime_error(message), leftover_(std::move(leftover)), status_(status), fault_(fault) {}
+
+  backend_fault fault() const noexcept { return fault_; }
+  int status() const noexcept { return status_; }
+  const std::string& leftover() const noexcept { return leftover_; }
+
+  /// Whether the same call may succeed later without anything being changed.
+  bool retryable() const noexcept {
+    return fault_ == backend_fault::unavailable || fault_ == backend_fault::timed_out ||
+           fault_ == backend_fault::ambiguous || status_ == 429;
+  }
+
+ private:
+  std::string leftover_;
+  int status_;
+  backend_fault fault_;
+};
+
+enum class capacity_reason : unsigned char { rejected, timed_out, burst_exhausted };
+
+/// Thrown by an acquire that found every slot taken and was not allowed, or not able, to wait for one.
+class capacity_exceeded : public std::runtime_error {
+ public:
+  capacity_exceeded(capacity_reason reason, std::size_t limit, std::chrono::milliseconds retry_after)
+      : std::runtime_error("sandbox capacity of " + std::to_string(limit) + " exceeded (" + text(reason) +
+                           "), retry after " + std::to_string(retry_after.count()) + " ms"),
+        limit_(limit),
+        retry_after_(retry_after),
+        reason_(reason) {}
+
+  capacity_reason reason() const noexcept { return reason_; }
+  std::size_t limit() const noexcept { return limit_; }
+  std::chrono::milliseconds retry_after() const noexcept { return retry_after_; }
+
+ private:
+  static const char* text(capacity_reason reason) noexcept {
+    if (reason == capacity_reason::rejected) return "rejected";
+    return reason == capacity_reason::timed_out ? "timed out waiting for a slot" : "burst exhausted";
+  }
+
+  std::size_t limit_;
+  std::chrono::milliseconds retry_after_;
+  capacity_reason reason_;
+};
+
+/// Two owners met on one sandbox id. The newcomer is refused; the first tenant keeps its sandbox untouched.
+class identity_conflict : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// The sandbox id of an owner: the same in every process, so that a restarted or a peer process finds it again.
+/// The length in front makes the hashed text injective: {"ab","c"} and {"a","bc"} differ.
+inline std::string stable_id(const owner_key& owner) {
+  const auto digest = detail::sha256(std::to_string(owner.user.size()) + ":" + owner.user + owner.thread);
+  std::string id(16, '0');
+  for (std::size_t i = 0; i < id.size(); ++i) id[i] = "0123456789abcdef"[digest[i / 8] >> (28 - 4 * (i % 8)) & 0xf];
+  return id;
+}
+
+}  // namespace sandbox
+CURFEW_END_NAMESPACE
+
+#endif  // CURFEW_SANDBOX_BACKEND_HPP
+// ---- end curfew/sandbox/backend.hpp
+
+// ---- begin curfew/sandbox/lease.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// What a provider gives out: the lease on a sandbox, its figures, and what a reconcile pass found.
+
+#ifndef CURFEW_SANDBOX_LEASE_HPP
+#define CURFEW_SANDBOX_LEASE_HPP
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+// curfew/detail/config.hpp: above
+
+// curfew/sandbox/backend.hpp: above
+
+CURFEW_BEGIN_NAMESPACE
+namespace sandbox {
+
+/// What an acquire does that finds a hard cap reached.
+enum class overflow_policy : unsigned char { wait, reject, burst };
+
+/// Figures of one provider, read at one instant.
+struct provider_stats {
+  // Gauges: how many sandboxes are in each state. Their sum is the number of slots in use.
+  std::size_t reserved = 0, active = 0, warm = 0, transitioning = 0, tombstones = 0;
+
+  std::uint64_t created = 0;           ///< sandboxes made, those included that a failed create left behind
+  std::uint64_t adopted = 0;           ///< sandboxes found running and taken over
+  std::uint64_t reused = 0;            ///< leases on a sandbox that was active already
+  std::uint64_t reclaimed = 0;         ///< leases on a warm one
+  std::uint64_t replaced = 0;          ///< found dead when it was wanted
+  std::uint64_t evicted = 0;           ///< warm ones ended to make room
+  std::uint64_t idle_reaped = 0;       ///< ended because nobody used them
+  std::uint64_t discarded = 0;         ///< created, and refused at commit
+  std::uint64_t destroyed = 0;         ///< confirmed gone; the four above are in here too once they are
+  std::uint64_t forgotten = 0;         ///< no longer ours: lost to a peer, or vanished
+  std::uint64_t refused = 0;           ///< admission_refused thrown
+  std::uint64_t waits = 0;             ///< acquires that waited for a slot
+  std::uint64_t over_cap = 0;          ///< creates beyond a soft cap
+  std::uint64_t destroy_failures = 0;  ///< single destroy calls that did not confirm
+  std::uint64_t backend_errors = 0;    ///< exceptions of the backend or of the lease store
+
+  std::vector<std::string> leftover;  ///< ids of the tombstones; after a failed shutdown, of all that it left
+  bool started = false;
+  bool shut_down = false;
+
+  std::size_t total() const noexcept { return reserved + active + warm + transitioning + tombstones; }
+};
+
+/// What one reconcile pass saw and did. `complete` is false when the inventory was not whole: then nothing was ended or
+/// forgotten on the strength of it.
+struct reconcile_report {
+  std::size_t listed = 0, adopted = 0, duplicates_destroyed = 0, orphans_destroyed = 0, expired = 0;
+  bool complete = false;
+};
+
+class lease;
+
+/// The side of a lease that its provider implements. A tenancy numbers one sandbox from its tracking to its end, so
+/// that a lease never speaks for a later sandbox with the same id.
+class lease_host {
+ public:
+  virtual bool lease_valid(const std::string& id, std::uint64_t tenancy) const noexcept = 0;
+  virtual bool touch_lease(const std::string& id, std::uint64_t tenancy) noexcept = 0;
+  virtual void end_lease(const std::string& id, std::uint64_t tenancy) noexcept = 0;
+
+ protected:
+  ~lease_host() = default;
+  static lease grant(std::weak_ptr<lease_host> host, sandbox_info&& info, owner_key&& owner,
+                     std::uint64_t tenancy) noexcept;
+  static bool granted_by(const lease& granted, const std::weak_ptr<lease_host>& host) noexcept;
+};
+
+/// The right to use one sandbox, ended by its destructor. Move-only. It may move to any thread and may outlive its
+/// provider, which it does not keep alive: then it is not valid, and releasing it does nothing. One lease is used by
+/// one thread at a time; several leases of one sandbox are independent of each other, and the last release gives it
+/// back.
+class lease {
+ public:
+  lease() noexcept = default;
+  lease(lease&& other) noexcept
+      : host_(std::exchange(other.host_, {})),
+        info_(std::move(other.info_)),
+        owner_(std::move(other.owner_)),
+        tenancy_(std::exchange(other.tenancy_, 0)) {}
+  lease& operator=(lease&& other) noexcept {
+    if (this != &other) {
+      release();
+      host_ = std::exchange(other.host_, {});
+      info_ = std::move(other.info_);
+      owner_ = std::move(other.owner_);
+      tenancy_ = std::exchange(other.tenancy_, 0);
+    }
+    return *this;
+  }
+  ~lease() { release(); }
+
+  /// Holds a right that was not released yet, also when the sandbox is gone by now.
+  explicit operator bool() const noexcept { return tenancy_ != 0; }
+
+  /// The sandbox is active for this lease; false from the moment its teardown begins.
+  bool valid() const noexcept {
+    const auto host = host_.lock();
+    return host != nullptr && host->lease_valid(info_.id, tenancy_);
+  }
+  const sandbox_info& info() const noexcept { return info_; }
+  const std::string& id() const noexcept { return info_.id; }
+  const owner_key& owner() const noexcept { return owner_; }
+
+  /// Counts as activity; false when the lease is not valid.
+  bool touch() noexcept {
+    const auto host = host_.lock();
+    return host != nullptr && host->touch_lease(info_.id, tenancy_);
+  }
+
+  /// Gives the right back. Waits while another call works on the same sandbox; on an empty lease nothing.
+  void release() noexcept {
+    const auto host = std::exchange(host_, {}).lock();
+    const std::uint64_t tenancy = std::exchange(tenancy_, 0);
+    if (host != nullptr && tenancy != 0) host->end_lease(info_.id, tenancy);
+  }
+
+ private:
+  friend class lease_host;
+  lease(std::weak_ptr<lease_host>&& host, sandbox_info&& info, owner_key&& owner, std::uint64_t tenancy) noexcept
+      : host_(std::move(host)), info_(std::move(info)), owner_(std::move(owner)), tenancy_(tenancy) {}
+
+  std::weak_ptr<lease_host> host_;
+  sandbox_info info_;
+  owner_key owner_;
+  std::uint64_t tenancy_ = 0;  // 0: empty
+};
+
+inline lease lease_host::grant(std::weak_ptr<lease_host> host, sandbox_info&& info, owner_key&& owner,
+                               std::uint64_t tenancy) noexcept {
+  return lease(std::move(host), std::move(info), std::move(owner), tenancy);
+}
+
+inline bool lease_host::granted_by(const lease& granted, const std::weak_ptr<lease_host>& host) noexcept {
+  return !granted.host_.owner_before(host) && !host.owner_before(granted.host_);
+}
+
+}  // namespace sandbox
+CURFEW_END_NAMESPACE
+
+#endif  // CURFEW_SANDBOX_LEASE_HPP
+// ---- end curfew/sandbox/lease.hpp
+
+// ---- begin curfew/sandbox/lease_store.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// Who of several providers may use or end a sandbox: the lease store concept and a store for one process. Sandboxes
+/// outlive processes and are seen by all of them; a lease says whose one is right now, and a teardown mark on it says
+/// that its end has begun and nobody may hand it out any more. Providers in several processes need a store that those
+/// share; with a private one a provider knows of nobody else.
+
+#ifndef CURFEW_SANDBOX_LEASE_STORE_HPP
+#define CURFEW_SANDBOX_LEASE_STORE_HPP
+
+#include <chrono>
+#include <concepts>
+#include <cstddef>
+#include <mutex>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+// curfew/detail/config.hpp: above
+
+// curfew/detail/sync.hpp: above
+
+// curfew/sandbox/backend.hpp: above
+
+CURFEW_BEGIN_NAMESPACE
+namespace sandbox {
+
+/// What a store throws when it cannot answer. Acquiring and destroying then fail closed; renewal keeps what it has.
+class lease_store_error : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// `lapsed`: nobody holds the lease. `lost`: a peer does.
+enum class renewal : unsigned char { renewed, lapsed, lost };
+
+/// What a provider asks of a store. Every member is atomic and may be called from many threads at once; any of them may
+/// throw. A lease that is not renewed within its time to live is as good as released, mark included.
+///
+/// - `take`: for handing out. The lease becomes `who`'s, also from a peer; false only while a teardown mark is in
+/// force.
+/// - `claim`: for everything else. Only when nobody or `who` holds it. `destroying` sets the teardown mark; without it
+/// a
+///   mark that is there stays.
+/// - `renew`: extends the lease that `who` holds, and changes nothing otherwise.
+/// - `release`: clears the lease and the mark when they are `who`'s.
+/// - `owner`: who holds it.
+template <class S>
+concept lease_store = requires(S& s, const std::string& id, const std::string& who, std::chrono::nanoseconds ttl,
+                               bool destroying) {
+  { s.take(id, who, ttl) } -> std::same_as<bool>;
+  { s.claim(id, who, ttl, destroying) } -> std::same_as<bool>;
+  { s.renew(id, who, ttl) } -> std::same_as<renewal>;
+  { s.release(id, who) } -> std::same_as<void>;
+  { s.owner(id) } -> std::same_as<std::optional<std::string>>;
+};
+
+/// A store in this process's memory: one mutex, times to live on the given clock. Shared by several providers of one
+/// process it arbitrates between them. The clock is called outside the mutex, and never the wall clock: a step of the
+/// wall clock would end or immortalise every lease at once. Lapsed leases are dropped as the table grows, so its size
+/// follows the leases in force. Destruction: when no provider uses it.
+template <class Sync = std_sync>
+class basic_memory_lease_store {
+ public:
+  explicit basic_memory_lease_store(clock_fn clock = {}) : clock_(std::move(clock)) {}
+
+  bool take(const std::string& id, const std::string& who, std::chrono::nanoseconds ttl) {
+    const auto now = this->now();
+    std::lock_guard lock(mutex_);
+    if (const record* held = in_force(id, now); held != nullptr && held->destroying) return false;
+    put(id, who, now, ttl, false);
+    return true;
+  }
+
+  bool claim(const std::string& id, const std::string& who, std::chrono::nanoseconds ttl, bool destroying) {
+    const auto now = this->now();
+    std::lock_guard lock(mutex_);
+    const record* held = in_force(id, now);
+    if (held != nullptr && held->who != who) return false;
+    put(id, who, now, ttl, destroying || (held != nullptr && held->destroying));
+    return true;
+  }
+
+  renewal renew(const std::string& id, const std::string& who, std::chrono::nanoseconds ttl) {
+    const auto now = this->now();
+    std::lock_guard lock(mutex_);
+    record* held = in_force(id, now);
+    if (held == nullptr) return renewal::lapsed;
+    if (held->who != who) return renewal::lost;
+    held->until = end_of(now, ttl);
+    return renewal::renewed;
+  }
+
+  void release(const std::string& id, const std::string& who) {
+    std::lock_guard lock(mutex_);
+    if (const auto found = records_.find(id); found != records_.end() && found->second.who == who)
+      records_.erase(found);
+  }
+
+  std::optional<std::string> owner(const std::string& id) {
+    const auto now = this->now();
+    std::lock_guard lock(mutex_);
+    const record* held = in_force(id, now);
+    return held == nullptr ? std::nullopt : std::optional<std::string>(held->who);
+  }
+
+ private:
+  using time_point = std::chrono::steady_clock::time_point;
+  struct record {
+    std::string who;
+    time_point until;
+    bool destroying = false;
+  };
+
+  time_point now() const { return clock_ ? clock_() : Sync::clock::now(); }
+
+  static time_point end_of(time_point now, std::chrono::nanoseconds ttl) noexcept {
+    return ttl > time_point::max() - now ? time_point::max() : now + ttl;
+  }
+
+  record* in_force(const std::string& id, time_point now) noexcept {
+    const auto found = records_.find(id);
+    return found != records_.end() && now < found->second.until ? &found->second : nullptr;
+  }
+
+  void put(const std::string& id, const std::string& who, time_point now, std::chrono::nanoseconds ttl, bool mark) {
+    if (records_.size() >= drop_at_) {
+      std::erase_if(records_, [now](const auto& r) { return now >= r.second.until; });
+      drop_at_ = 2 * records_.size() + 64;  // amortised: one pass per doubling
+    }
+    records_.insert_or_assign(id, record{who, end_of(now, ttl), mark});
+  }
+
+  const clock_fn clock_;
+  mutable typename Sync::mutex mutex_;
+  std::unordered_map<std::string, record> records_;
+  std::size_t drop_at_ = 64;
+};
+
+using memory_lease_store = basic_memory_lease_store<>;
+
+}  // namespace sandbox
+CURFEW_END_NAMESPACE
+
+#endif  // CURFEW_SANDBOX_LEASE_STORE_HPP
+// ---- end curfew/sandbox/lease_store.hpp
+
+// ---- begin curfew/sandbox/sandbox_pool.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// The engine under the providers: the steps of an acquire, leases, and the workers. A provider adds the policy: which
+/// id an owner has, the order of the steps, how room is made, what is idle, what may be adopted. See
+/// docs/design/sandbox_pool.md.
+
+#ifndef CURFEW_SANDBOX_SANDBOX_POOL_HPP
+#define CURFEW_SANDBOX_SANDBOX_POOL_HPP
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+// curfew/admission_fence.hpp: above
+
+// curfew/detail/config.hpp: above
+
+// curfew/detail/sync.hpp: above
+
+// curfew/periodic_worker.hpp: above
+
+// curfew/sandbox/backend.hpp: above
+
+// curfew/sandbox/lease.hpp: above
+
+// curfew/sandbox/lease_store.hpp: above
+
+// ---- begin curfew/sandbox/pool_core.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// The engine under the providers, first part: its state, what excludes what, its calls of backend and store, and the
+/// end of one sandbox. The other parts are pool_upkeep.hpp, pool_finish.hpp and sandbox_pool.hpp, which is the one to
+/// include. The argument for each rule is in docs/design/sandbox_pool.md.
+
+#ifndef CURFEW_SANDBOX_POOL_CORE_HPP
+#define CURFEW_SANDBOX_POOL_CORE_HPP
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+// curfew/admission_fence.hpp: above
+
+// curfew/detail/config.hpp: above
+
+// curfew/detail/process_identity.hpp: above
+
+// curfew/detail/sync.hpp: above
+
+// curfew/keyed_serializer.hpp: above
+
+// curfew/sandbox/backend.hpp: above
+
+// curfew/sandbox/lease.hpp: above
+
+// curfew/sandbox/lease_store.hpp: above
+
+// ---- begin curfew/sandbox/sandbox_table.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// The sandboxes that a provider tracks: one entry each, found by id or by request, listed by state. Plain data under
+/// its owner's mutex; the owner is sandbox_pool.
+
+#ifndef CURFEW_SANDBOX_SANDBOX_TABLE_HPP
+#define CURFEW_SANDBOX_SANDBOX_TABLE_HPP
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <iterator>
+#include <list>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+// curfew/detail/config.hpp: above
+
+// curfew/sandbox/backend.hpp: above
+
+// curfew/slot_ledger.hpp: above
+
+CURFEW_BEGIN_NAMESPACE
+namespace sandbox {
+
+/// Entries, each holding one slot whose state is the entry's state:
+///
+///     active         handed out, or about to be given back
+///     warm           given back or adopted, ready to be handed out; listed by age, oldest first
+///     transitioning  its end has begun: nobody may be given it, or be told that it is there
+///     tombstone      its end could not be confirmed; it may still be running and keeps its slot
+///     (reserved: a slot without an entry, held by the acquire that will fill it)
+///
+/// Who moves an entry from which state to which is the table in docs/design/sandbox_pool.md. An entry is a node in the
+/// list of its state, so that a move is a splice: it allocates nothing and cannot fail. No member calls foreign code.
+/// At most one entry has a given id, and at most one a given request.
+template <class Sync>
+class sandbox_table {
+ public:
+  using time_point = std::chrono::steady_clock::time_point;
+  using slot = typename basic_slot_ledger<Sync>::slot;
+
+  struct entry {
+    sandbox_info info;    // fixed
+    std::string request;  // fixed
+    owner_key owner;      // of the last hand-out
+    time_point active_at;
+    std::uint64_t tenancy = 0;  // fixed; numbers entries for ever, so that a lease never speaks for a later one
+    std::size_t leases = 0;
+    bool anonymous = false;    // ended by the last release
+    bool never_given = false;  // adopted, and not handed out yet
+    slot place = {};
+    slot_state state() const noexcept { return place.state(); }
+  };
+  using entry_at = typename std::list<entry>::iterator;
+
+  std::optional<entry_at> by_id(const std::string& id) const { return lookup(ids_, id); }
+  std::optional<entry_at> by_request(const std::string& request) const { return lookup(requests_, request); }
+  std::list<entry>& in(slot_state state) noexcept { return listed_[static_cast<std::size_t>(state)]; }
+  const std::list<entry>& in(slot_state state) const noexcept { return listed_[static_cast<std::size_t>(state)]; }
+
+  /// The active entry that a lease was granted for.
+  std::optional<entry_at> leased(const std::string& id, std::uint64_t tenancy) const {
+    const auto found = by_id(id);
+    const bool same = found && (*found)->tenancy == tenancy && (*found)->state() == slot_state::active;
+    return same && (*found)->leases > 0 ? found : std::nullopt;
+  }
+
+  std::vector<std::string> requests_in(std::initializer_list<slot_state> states) const {
+    std::vector<std::string> result;
+    for (const slot_state state : states)
+      for (const entry& e : in(state)) result.push_back(e.request);
+    return result;
+  }
+
+  /// Adds an entry in \p state. Changes nothing when it throws, and \p place is moved from only when it does not.
+  entry_at track(entry&& fresh, slot&& place, slot_state state) {
+    std::list<entry> node;
+    const entry_at at = node.insert(node.end(), std::move(fresh));
+    ids_.emplace(at->info.id, at);
+    try {
+      requests_.emplace(at->request, at);
+    } catch (...) {
+      ids_.erase(at->info.id);
+      throw;
+    }
+    at->tenancy = ++last_tenancy_;
+    at->place = std::move(place);
+    at->place.become(state);
+    in(state).splice(position(at, state), node);
+    return at;
+  }
+
+  /// Removes an entry, and frees its slot unless that was moved out before.
+  void untrack(entry_at at) noexcept {
+    ids_.erase(ids_.find(at->info.id));
+    requests_.erase(requests_.find(at->request));
+    listed_[static_cast<std::size_t>(at->state())].erase(at);
+  }
+
+  void move(entry_at at, slot_state to) noexcept {
+    std::list<entry>& from = in(at->state());
+    at->place.become(to);
+    in(to).splice(position(at, to), from, at);
+  }
+
+ private:
+  using index = std::unordered_map<std::string, entry_at>;
+
+  static std::optional<entry_at> lookup(const index& where, const std::string& what) {
+    const auto found = where.find(what);
+    return found == where.end() ? std::nullopt : std::optional<entry_at>(found->second);
+  }
+
+  // The end, but by age among the warm. What is parked now is the youngest, so this seldom takes a step.
+  entry_at position(entry_at at, slot_state to) noexcept {
+    std::list<entry>& target = in(to);
+    auto before = target.end();
+    if (to != slot_state::warm) return before;
+    while (before != target.begin() && std::prev(before)->active_at > at->active_at) --before;
+    return before;
+  }
+
+  std::array<std::list<entry>, 5> listed_;
+  index ids_;
+  index requests_;
+  std::uint64_t last_tenancy_ = 0;
+};
+
+}  // namespace sandbox
+CURFEW_END_NAMESPACE
+
+#endif  // CURFEW_SANDBOX_SANDBOX_TABLE_HPP
+// ---- end curfew/sandbox/sandbox_table.hpp
+
+// curfew/slot_ledger.hpp: above
+
+CURFEW_BEGIN_NAMESPACE
+namespace sandbox {
+
+/// What the engine needs to know of a provider's options.
+struct pool_settings {
+  std::string name, owner_id;
+  clock_fn clock;
+  std::size_t limit = 1, burst = 0;
+  std::chrono::nanoseconds lease_ttl, shutdown_budget, worker_stop, destroy_backoff;
+  unsigned destroy_attempts = 1, destroy_parallelism = 1;
+  std::map<std::string, std::string> environment;
+  std::chrono::seconds time_to_live{0};
+};
+
+/// \throws std::invalid_argument naming the part that is too long or holds a control character
+inline void check_owner(const owner_key& owner) {
+  for (const auto& [part, text] :
+       {std::pair<const char*, const std::string&>("user", owner.user), {"thread", owner.thread}}) {
+    const bool control = std::any_of(text.begin(), text.end(), [](unsigned char c) { return c < 32 || c == 127; });
+    if (control) throw std::invalid_argument(std::string("owner ") + part + " holds a control character");
+    if (text.size() > 256) throw std::invalid_argument(std::string("owner ") + part + " is longer than 256 bytes");
+  }
+}
+
+/// What excludes what:
+/// - The *key* of a request, held through `keyed_serializer`, is the right to work on that request's sandbox for as
+/// long
+///   as the backend and store calls take. Only its holder moves an entry to another state or removes it, so what it has
+///   found stays.
+/// - `mutex` guards everything declared below it, and the fields of entries, for moments: no backend, store, clock or
+///   user code runs under it. Lock order: `mutex`, then the one inside the serializer or the ledger.
+/// - The *pass* of the fence keeps a shutdown from sweeping before the call that holds it has committed or given up.
+/// - Commit asks under `mutex` whether the fence is closed; a sweep reads the table under `mutex` after closing it. So
+///   the sweep finds what was committed, or the commit finds the fence closed.
+///
+/// Open to the other parts of the engine and to nobody else.
+template <backend B, lease_store S, class Sync>
+struct pool_core {
+  using time_point = std::chrono::steady_clock::time_point;
+  using counter = std::uint64_t provider_stats::*;
+  using serializer = keyed_serializer<std::string, std::hash<std::string>, Sync>;
+  using key = typename serializer::hold;
+  using pass = typename basic_admission_fence<Sync>::pass;
+  using sandboxes = sandbox_table<Sync>;
+  using slot = typename sandboxes::slot;
+  using entry = typename sandboxes::entry;
+  using entry_at = typename sandboxes::entry_at;
+  using guard = std::lock_guard<typename Sync::mutex>;
+  static constexpr time_point no_limit = time_point::max();
+
+  /// An entry that was moved to `transitioning`, with what is needed to move it back.
+  struct victim {
+    key held;  // empty when the caller holds the key already
+    entry_at at;
+    slot_state former;
+  };
+  enum class ending : unsigned char { gone, kept, tombstone };
+
+  pool_core(std::shared_ptr<B> made_by, std::shared_ptr<S> leases, pool_settings given)
+      : settings(std::move(given)),
+        maker(std::move(made_by)),
+        store(std::move(leases)),
+        fence(settings.name.c_str()),
+        slots(settings.limit, settings.burst) {}
+
+  bool forked() const noexcept { return detail::process_id() != born_in; }
+  time_point now() const { return settings.clock ? settings.clock() : Sync::clock::now(); }
+  void count(counter which) noexcept {
+    const guard lock(mutex);
+    ++(counters.*which);
+  }
+
+  /// The way in for everything that touches a sandbox. In a forked child nobody gets in, and no lock was touched.
+  pass try_enter() noexcept { return forked() ? pass() : fence.try_enter(); }
+
+  // ---- calls of the backend and the store
+
+  liveness probe(const std::string& id) noexcept {
+    try {
+      return maker->probe(id);
+    } catch (...) {
+      count(&provider_stats::backend_errors);
+      return liveness::unknown;
+    }
+  }
+
+  /// The lease in the store, before a sandbox is handed out. \throws backend_error(conflict) when a peer is ending it
+  void take(const std::string& id) {
+    if (!store->take(id, settings.owner_id, settings.lease_ttl)) throw ended_by_peer(id);
+  }
+  static backend_error ended_by_peer(const std::string& id) {
+    return backend_error(backend_fault::conflict, "sandbox " + id + " is being destroyed by another provider");
+  }
+
+  bool claim(const std::string& id, bool destroying) noexcept {
+    try {
+      return store->claim(id, settings.owner_id, settings.lease_ttl, destroying);
+    } catch (...) {
+      count(&provider_stats::backend_errors);
+      return false;
+    }
+  }
+
+  void release_in_store(const std::string& id) noexcept {
+    try {
+      store->release(id, settings.owner_id);
+    } catch (...) {
+      count(&provider_stats::backend_errors);
+    }
+  }
+
+  bool owned_by_peer(const std::string& id) noexcept {
+    try {
+      const auto owner = store->owner(id);
+      return owner && *owner != settings.owner_id;
+    } catch (...) {
+      count(&provider_stats::backend_errors);
+      return false;
+    }
+  }
+
+  /// One teardown's calls. Not begun again past \p until.
+  bool destroy_repeatedly(const std::string& id, time_point until) noexcept {
+    for (unsigned attempt = 1;; ++attempt) {
+      try {
+        if (maker->destroy(id)) return true;
+      } catch (...) {  // a throw is a failed call, counted as such
+      }
+      count(&provider_stats::destroy_failures);
+      const auto now = Sync::clock::now();
+      if (attempt >= settings.destroy_attempts || now >= until || settings.destroy_backoff >= until - now) return false;
+      Sync::sleep_for(settings.destroy_backoff);
+    }
+  }
+
+  // ---- what is tracked
+
+  /// What is tracked for a request. With the key held it stays.
+  std::optional<entry_at> find(const std::string& request) {
+    const guard lock(mutex);
+    return table.by_request(request);
+  }
+
+  std::vector<std::string> requests_in(std::initializer_list<slot_state> states) const {
+    const guard lock(mutex);
+    return table.requests_in(states);
+  }
+
+  /// No longer ours, and not ended.
+  void forget(entry_at at) noexcept {
+    const guard lock(mutex);
+    ++counters.forgotten;
+    table.untrack(at);
+  }
+
+  static identity_conflict met_on(const std::string& id) {
+    return identity_conflict("sandbox " + id + " belongs to another owner");
+  }
+  void refuse_tracked(const std::string& id) {
+    const guard lock(mutex);
+    refuse_tracked_locked(id);
+  }
+  void refuse_tracked_locked(const std::string& id) {
+    if (table.by_id(id)) throw met_on(id);
+  }
+
+  sandbox_info call_create(const create_request& what, entry& fresh, slot& place) {
+    try {
+      return maker->create(what);
+    } catch (const backend_error& error) {
+      const guard lock(mutex);
+      ++counters.backend_errors;
+      if (!error.leftover().empty() && !table.by_id(error.leftover())) {
+        fresh.info.id = error.leftover();
+        table.track(std::move(fresh), std::move(place), slot_state::tombstone);
+        ++counters.created;
+      }
+      throw;
+    } catch (...) {
+      count(&provider_stats::backend_errors);
+      throw;
+    }
+  }
+
+  /// Finds an active entry, and counts as activity on it.
+  template <class Find, class Act>
+  bool used_now(Find find, Act act) noexcept {
+    if (forked()) return false;
+    try {
+      const time_point moment = now();
+      const guard lock(mutex);
+      const auto at = find();
+      if (!at || (*at)->state() != slot_state::active) return false;
+      act(**at);
+      (*at)->active_at = moment;
+      return true;
+    } catch (...) {
+      return false;
+    }
+  }
+
+  /// A create under way: what a failed shutdown names while there is no id yet. The key makes the request unique.
+  struct making_guard {
+    making_guard(pool_core& where, const std::string& request) : pool(where) {
+      const guard lock(pool.mutex);
+      at = pool.making.insert(request).first;
+    }
+    ~making_guard() {
+      const guard lock(pool.mutex);
+      pool.making.erase(at);
+    }
+    making_guard(const making_guard&) = delete;
+    making_guard& operator=(const making_guard&) = delete;
+    pool_core& pool;
+    std::set<std::string>::iterator at;
+  };
+
+  // ---- the end of one
+
+  /// Begins the end of an entry whose key the caller holds. Under `mutex`.
+  victim mark(entry_at at, key held = {}) noexcept {
+    const slot_state former = at->state();
+    table.move(at, slot_state::transitioning);
+    return {std::move(held), at, former};
+  }
+
+  /// The same for the entry of a request, when its key is free and \p eligible says so: with the key held and the pool
+  /// locked, so that no activity can slip in between. \p eligible must be trivial code.
+  template <class Predicate>
+  std::optional<victim> seize(const std::string& request, Predicate&& eligible) {
+    key held = keys.try_acquire(request);
+    if (!held) return std::nullopt;
+    const guard lock(mutex);
+    const auto at = table.by_request(request);
+    if (!at || !eligible(std::as_const(**at))) return std::nullopt;
+    return mark(*at, std::move(held));
+  }
+
+  /// The same for the oldest entry in a state whose key is free and that is not in \p passed_over.
+  std::optional<victim> seize_oldest(slot_state state, const std::vector<std::uint64_t>& passed_over) {
+    const guard lock(mutex);
+    auto& candidates = table.in(state);
+    for (auto at = candidates.begin(); at != candidates.end(); ++at) {
+      if (std::find(passed_over.begin(), passed_over.end(), at->tenancy) != passed_over.end()) continue;
+      if (key held = keys.try_acquire(at->request)) return mark(at, std::move(held));
+    }
+    return std::nullopt;
+  }
+
+  /// Ends a marked sandbox: claim, destroy, untrack, release the claim; in this order, with the key held throughout.
+  /// `kept`: the store refused or could not answer, and the entry is back where it was; with \p whatever it is ended
+  /// all the same. \p heir receives the slot of what is gone.
+  ending end(victim v, counter reason, slot* heir = nullptr, time_point until = no_limit, bool whatever = false) {
+    const std::string id = v.at->info.id;
+    Sync::here("pool.teardown.marked");
+    if (!claim(id, true) && !whatever) {
+      const guard lock(mutex);
+      table.move(v.at, v.former);
+      return ending::kept;
+    }
+    Sync::here("pool.teardown.claimed");
+    if (reason != nullptr) count(reason);
+    const bool gone = destroy_repeatedly(id, until);
+    {
+      const guard lock(mutex);
+      if (gone) {
+        ++counters.destroyed;
+        if (heir != nullptr) (*heir = std::move(v.at->place)).become(slot_state::reserved);
+        table.untrack(v.at);
+      } else {
+        table.move(v.at, slot_state::tombstone);
+      }
+    }
+    Sync::here("pool.teardown.untracked");
+    release_in_store(id);
+    return gone ? ending::gone : ending::tombstone;
+  }
+
+  provider_stats stats() const {
+    if (forked()) return {};
+    const guard lock(mutex);
+    provider_stats result = counters;
+    const slot_census census = slots.census();
+    result.reserved = census[slot_state::reserved];
+    result.active = census[slot_state::active];
+    result.warm = census[slot_state::warm];
+    result.transitioning = census[slot_state::transitioning];
+    result.tombstones = census[slot_state::tombstone];
+    result.shut_down = fence.is_closed();
+    for (const auto& e : table.in(slot_state::tombstone)) result.leftover.push_back(e.info.id);
+    if (unfinished) {
+      for (const auto& e : table.in(slot_state::transitioning)) result.leftover.push_back(e.info.id);
+      result.leftover.insert(result.leftover.end(), making.begin(), making.end());
+    }
+    return result;
+  }
+
+  const pool_settings settings;
+  const long born_in = detail::process_id();
+  const std::shared_ptr<B> maker;
+  const std::shared_ptr<S> store;
+  basic_admission_fence<Sync> fence;
+  basic_slot_ledger<Sync> slots;
+  serializer keys;
+
+  mutable typename Sync::mutex mutex;
+  sandboxes table;
+  provider_stats counters;                          // the gauges in it are filled in by stats()
+  std::set<std::string> making;                     // requests whose create is under way
+  std::map<std::string, time_point> unowned_since;  // orphans in their grace
+  bool swept = false;       // a sweep has read the table: who finds the fence closed now cleans up after itself
+  bool unfinished = false;  // the last shutdown left something
+};
+
+}  // namespace sandbox
+CURFEW_END_NAMESPACE
+
+#endif  // CURFEW_SANDBOX_POOL_CORE_HPP
+// ---- end curfew/sandbox/pool_core.hpp
+
+// ---- begin curfew/sandbox/pool_finish.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// The engine under the providers, third part: the end of all sandboxes, once, within one budget, and with nothing left
+/// behind unnamed.
+
+#ifndef CURFEW_SANDBOX_POOL_FINISH_HPP
+#define CURFEW_SANDBOX_POOL_FINISH_HPP
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+// curfew/admission_fence.hpp: above
+
+// curfew/detail/config.hpp: above
+
+// curfew/periodic_worker.hpp: above
+
+// curfew/sandbox/backend.hpp: above
+
+// curfew/sandbox/lease.hpp: above
+
+// curfew/sandbox/lease_store.hpp: above
+
+// curfew/sandbox/pool_core.hpp: above
+
+// curfew/slot_ledger.hpp: above
+
+// curfew/teardown.hpp: above
+
+CURFEW_BEGIN_NAMESPACE
+namespace sandbox {
+
+/// Ends a pool. Any number of calls from any threads: `once_teardown` makes one of them do it and the others wait for
+/// its end, and makes the next call try again when something was left.
+template <backend B, lease_store S, class Sync>
+class pool_finish {
+ public:
+  using core = pool_core<B, S, Sync>;
+  using worker = basic_periodic_worker<Sync>;
+  using time_point = typename core::time_point;
+  using guard = typename core::guard;
+  using victim = typename core::victim;
+
+  /// Shutdown; with \p hand_over reset, which leaves what was adopted and never given out to a successor. \p pool is
+  /// shared, because a thread that is let go at the end of the budget keeps using it.
+  teardown_status run(const std::shared_ptr<core>& pool, worker& upkeep, worker& renewal, bool hand_over) noexcept {
+    for (const sweeping* s = sweeping::innermost(); s != nullptr; s = s->outer)
+      if (s->pool == pool.get()) return teardown_status::in_progress;
+    try {
+      return once_.run([&] { end_all(pool, upkeep, renewal, hand_over); });
+    } catch (...) {
+      return teardown_status::failed;
+    }
+  }
+
+ private:
+  struct left_something {};  // thrown through once_teardown: not done, so the next call tries again
+
+  // Marks a thread that ends sandboxes for a shutdown, so that a backend which calls shutdown from there is told so
+  // and does not wait for itself.
+  struct sweeping {
+    explicit sweeping(const core* which) noexcept : pool(which), outer(innermost()) { innermost() = this; }
+    ~sweeping() { innermost() = outer; }
+    sweeping(const sweeping&) = delete;
+    sweeping& operator=(const sweeping&) = delete;
+    static const sweeping*& innermost() noexcept { return Sync::template local<sweeping, const sweeping*>(); }
+    const core* pool;
+    const sweeping* outer;
+  };
+
+  // What a sweep has to end, and who does it: each helper holds a pass, so that waiting for them can be bounded.
+  struct batch {
+    std::deque<victim> jobs;  // under the pool's mutex
+    basic_admission_fence<Sync> helpers{"sweep"};
+  };
+
+  // One clock for the drain and the sweep. The drain leaves the sweep a quarter of it, so that one call that hangs does
+  // not keep the others' sandboxes running; when the sweep was quicker, the rest goes to the drain again.
+  void end_all(const std::shared_ptr<core>& pool, worker& upkeep, worker& renewal, bool hand_over) {
+    const sweeping marked(pool.get());
+    pool->fence.close();
+    pool->slots.close();
+    pool->keys.close();
+    Sync::here("pool.finish.closed");
+    upkeep.stop(pool->settings.worker_stop);
+    const time_point begun = Sync::clock::now();
+    const auto budget = pool->settings.shutdown_budget;
+    const time_point until = budget >= core::no_limit - begun ? core::no_limit : begun + budget;
+    const bool drained(pool->fence.drain_until(until - (until - begun) / 4));
+    Sync::here("pool.finish.drained");
+    sweep(pool, hand_over, until);
+    if (!drained && pool->fence.drain_until(until)) sweep(pool, hand_over, until);
+    renewal.stop(pool->settings.worker_stop);  // last: it keeps the teardown marks of the sweep in force
+    const bool empty = pool->fence.is_drained();
+    const guard lock(pool->mutex);
+    pool->unowned_since.clear();
+    pool->unfinished = !empty || pool->slots.census().total() != 0;
+    if (pool->unfinished) throw left_something{};
+  }
+
+  void sweep(const std::shared_ptr<core>& pool, bool hand_over, time_point until) {
+    const auto all = std::make_shared<batch>();
+    std::vector<std::string> handed_over;
+    {
+      const guard lock(pool->mutex);
+      pool->swept = true;
+      // A transition whose key is free was given up for lack of memory.
+      for (const auto state :
+           {slot_state::transitioning, slot_state::active, slot_state::warm, slot_state::tombstone}) {
+        auto& listed = pool->table.in(state);
+        for (auto next = listed.begin(); next != listed.end();) {
+          const auto at = next++;
+          auto held = pool->keys.try_acquire_closed(at->request);
+          if (!held) continue;  // under a call that outlived the drain, which will end it
+          if (hand_over && at->never_given && state == slot_state::warm) {
+            handed_over.push_back(at->info.id);
+            ++pool->counters.forgotten;
+            pool->table.untrack(at);
+          } else {
+            all->jobs.push_back(pool->mark(at, std::move(held)));
+          }
+        }
+      }
+    }
+    for (const auto& id : handed_over) pool->release_in_store(id);
+    if (!all->jobs.empty()) end_batch(pool, all, until);
+  }
+
+  // The calling thread only waits, so that it can stop waiting at the end of the budget; it works itself when there is
+  // to be no other, or can be none.
+  void end_batch(const std::shared_ptr<core>& pool, const std::shared_ptr<batch>& all, time_point until) {
+    std::vector<typename Sync::thread> threads;
+    if (const std::size_t wanted = pool->settings.destroy_parallelism; wanted > 1) try {
+        threads.reserve(std::min(wanted, all->jobs.size()));
+        while (threads.size() < threads.capacity())
+          threads.emplace_back([pool, all, until, inside = all->helpers.enter()]() mutable {
+            work_off(*pool, *all, until);
+            inside.release();
+          });
+      } catch (const std::exception&) {  // no thread, or no memory for one: those there are do it all
+      }
+    if (threads.empty()) work_off(*pool, *all, until);
+    const bool done(all->helpers.drain_until(until));
+    for (auto& thread : threads) done ? thread.join() : thread.detach();
+    const guard lock(pool->mutex);
+    for (const auto& v : all->jobs) pool->table.move(v.at, slot_state::tombstone);  // not begun within the budget
+    all->jobs.clear();
+  }
+
+  static void work_off(core& pool, batch& all, time_point until) noexcept {
+    const sweeping marked(&pool);
+    for (;;) {
+      std::optional<victim> v;
+      {
+        const guard lock(pool.mutex);
+        if (all.jobs.empty()) return;
+        v = std::move(all.jobs.front());
+        all.jobs.pop_front();
+      }
+      const auto at = v->at;
+      const auto held = std::move(v->held);
+      try {
+        if (pool.end(std::move(*v), nullptr, nullptr, until) != core::ending::kept) continue;
+        // Not ours to end, or nobody can say. What a peer has taken over is the peer's; the rest is named as left over.
+        if (pool.owned_by_peer(std::string(at->info.id))) {
+          pool.forget(at);
+          continue;
+        }
+      } catch (const std::exception&) {  // no memory
+      }
+      const guard lock(pool.mutex);
+      if (at->state() != slot_state::tombstone) pool.table.move(at, slot_state::tombstone);
+    }
+  }
+
+  basic_once_teardown<Sync> once_;
+};
+
+}  // namespace sandbox
+CURFEW_END_NAMESPACE
+
+#endif  // CURFEW_SANDBOX_POOL_FINISH_HPP
+// ---- end curfew/sandbox/pool_finish.hpp
+
+// ---- begin curfew/sandbox/pool_upkeep.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// The engine under the providers, second part: what is done on behalf of nobody. Reaping the idle, retrying what could
+/// not be ended, comparing with the backend's inventory, and keeping the leases in the store. Each function is one
+/// pass, may run on any thread and at any time, and lets go of the fence between two sandboxes, so that a pass in
+/// progress holds up a shutdown no longer than one sandbox takes.
+
+#ifndef CURFEW_SANDBOX_POOL_UPKEEP_HPP
+#define CURFEW_SANDBOX_POOL_UPKEEP_HPP
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <initializer_list>
+#include <set>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+// curfew/detail/config.hpp: above
+
+// curfew/sandbox/backend.hpp: above
+
+// curfew/sandbox/lease.hpp: above
+
+// curfew/sandbox/lease_store.hpp: above
+
+// curfew/sandbox/pool_core.hpp: above
+
+// curfew/slot_ledger.hpp: above
+
+CURFEW_BEGIN_NAMESPACE
+namespace sandbox {
+
+/// The request that a listed sandbox was made for.
+inline const std::string& request_of(const sandbox_info& info) noexcept {
+  return info.request_id.empty() ? info.id : info.request_id;
+}
+
+template <backend B, lease_store S, class Sync>
+class pool_upkeep {
+ public:
+  using core = pool_core<B, S, Sync>;
+  using guard = typename core::guard;
+  using entry = typename core::entry;
+  using key = typename core::key;
+
+  explicit pool_upkeep(core& pool) noexcept : pool_(pool) {}
+
+  /// Ends what has been inactive for longer than \p limit in the given states. Returns how many are gone.
+  std::size_t end_idle(std::initializer_list<slot_state> states, std::chrono::nanoseconds limit) {
+    std::size_t gone = 0;
+    for (const auto& request : pool_.requests_in(states)) {
+      const auto inside = pool_.try_enter();
+      if (!inside) break;
+      Sync::here("pool.sweep.candidate");
+      const auto now = pool_.now();
+      auto v = pool_.seize(request, [&](const entry& e) {
+        return std::find(states.begin(), states.end(), e.state()) != states.end() && now - e.active_at > limit;
+      });
+      if (v && pool_.end(std::move(*v), &provider_stats::idle_reaped) == core::ending::gone) ++gone;
+    }
+    return gone;
+  }
+
+  void retry_tombstones() {
+    for (const auto& request : pool_.requests_in({slot_state::tombstone})) {
+      const auto inside = pool_.try_enter();
+      if (!inside) break;
+      auto v = pool_.seize(request, [](const entry& e) { return e.state() == slot_state::tombstone; });
+      if (v) pool_.end(std::move(*v), nullptr);
+    }
+  }
+
+  /// What the backend has, within \p budget when it can keep one; empty and incomplete when it throws. Not under a
+  /// pass: an inventory that hangs holds up no shutdown, and what it brings after one is not acted on.
+  listing inventory([[maybe_unused]] const list_budget& budget) {
+    try {
+      if constexpr (requires { pool_.maker->list_within(budget); }) {
+        return pool_.maker->list_within(budget);
+      } else {
+        return {pool_.maker->list(), true};
+      }
+    } catch (...) {
+      pool_.count(&provider_stats::backend_errors);
+      return {{}, false};
+    }
+  }
+
+  /// Whether a listed sandbox has been neither tracked nor owned for \p grace without a break. Never at first sight. A
+  /// store that cannot answer counts as an owner.
+  bool orphaned(const sandbox_info& item, std::chrono::nanoseconds grace) {
+    bool owned = true;
+    try {
+      owned = pool_.store->owner(item.id).has_value();
+    } catch (...) {
+      pool_.count(&provider_stats::backend_errors);
+    }
+    const auto now = pool_.now();
+    const guard lock(pool_.mutex);
+    if (owned || pool_.table.by_id(item.id) || pool_.table.by_request(request_of(item))) {
+      pool_.unowned_since.erase(item.id);
+      return false;
+    }
+    const auto [since, first_sight] = pool_.unowned_since.try_emplace(item.id, now);
+    return !first_sight && now - since->second >= grace;
+  }
+
+  /// Adopts what of an inventory is orphaned, each into a slot from \p place. Returns how many.
+  template <class Place>
+  std::size_t adopt_orphans(const std::vector<sandbox_info>& items, std::chrono::nanoseconds grace, Place&& place) {
+    std::size_t adopted = 0;
+    for (const auto& item : items) {
+      if (pool_.forked() || pool_.fence.is_closed()) break;
+      if (orphaned(item, grace) && adopt_warm(item, place())) ++adopted;
+    }
+    return adopted;
+  }
+
+  /// An id that vanished starts its grace over when it comes back.
+  void forget_vanished(const std::set<std::string>& seen) {
+    const guard lock(pool_.mutex);
+    std::erase_if(pool_.unowned_since, [&](const auto& watched) { return !seen.contains(watched.first); });
+  }
+
+  /// Claims an orphan and keeps it warm in \p place.
+  bool adopt_warm(const sandbox_info& item, typename core::slot place) {
+    const auto inside = pool_.try_enter();
+    const std::string request = request_of(item);
+    const key held = inside && place ? pool_.keys.try_acquire(request) : key();
+    if (!held) return false;
+    entry fresh{.info = item, .request = request, .owner = {}, .active_at = pool_.now(), .never_given = true};
+    if (!pool_.claim(item.id, false)) return false;
+    Sync::here("pool.adopt.claimed");
+    {
+      const guard lock(pool_.mutex);
+      pool_.unowned_since.erase(item.id);
+      if (pool_.table.by_id(item.id)) return false;  // ours by now, and so is its lease in the store
+      if (!pool_.fence.is_closed() && !pool_.table.by_request(request)) {
+        pool_.table.track(std::move(fresh), std::move(place), slot_state::warm);
+        ++pool_.counters.adopted;
+        return true;
+      }
+    }
+    pool_.release_in_store(item.id);
+    return false;
+  }
+
+  /// Forgets what was tracked \p before a complete inventory was taken, is not in it, and probes dead. Returns how
+  /// many.
+  std::size_t forget_missing(const std::vector<std::string>& before, const std::set<std::string>& seen) {
+    std::size_t missing = 0;
+    for (const auto& request : before) {
+      const auto inside = pool_.try_enter();
+      const key held = inside ? pool_.keys.try_acquire(request) : key();
+      const auto at = held ? pool_.find(request) : std::nullopt;
+      if (!at || seen.contains((*at)->info.id) || (*at)->state() == slot_state::tombstone) continue;
+      const std::string id = (*at)->info.id;
+      if (pool_.probe(id) != liveness::dead) continue;
+      pool_.forget(*at);
+      pool_.release_in_store(id);
+      ++missing;
+    }
+    return missing;
+  }
+
+  /// Extends every lease in the store, teardown marks included. When one is not ours any more the store is asked again
+  /// with the key held, so that no acquire can be re-taking it at the same time: nobody has it, it is claimed again; a
+  /// peer has it, the sandbox is forgotten. A teardown holds its key, so its mark can only be extended here and never
+  /// comes back once it was released. Enters no fence: a sweep needs its marks renewed too.
+  void renew_leases() {
+    std::vector<std::pair<std::string, std::string>> all;
+    {
+      const guard lock(pool_.mutex);
+      for (const auto state : {slot_state::active, slot_state::warm, slot_state::transitioning})
+        for (const auto& e : pool_.table.in(state)) all.emplace_back(e.info.id, e.request);
+    }
+    for (const auto& [id, request] : all) try {
+        renew(id, request);
+      } catch (...) {  // kept: a store that is away for a moment must not cost a sandbox
+        pool_.count(&provider_stats::backend_errors);
+      }
+  }
+
+ private:
+  void renew(const std::string& id, const std::string& request) {
+    const auto& [who, ttl] = std::tie(pool_.settings.owner_id, pool_.settings.lease_ttl);
+    if (pool_.store->renew(id, who, ttl) == renewal::renewed) return;
+    Sync::here("pool.renew.verdict");
+    const key held = pool_.keys.try_acquire(request);
+    const auto at = held ? pool_.find(request) : std::nullopt;
+    if (!at || (*at)->info.id != id || (*at)->state() == slot_state::tombstone) return;
+    const auto owner = pool_.store->owner(id);
+    if (!owner) {
+      pool_.store->claim(id, who, ttl, false);
+    } else if (*owner != who) {
+      pool_.forget(*at);
+    }
+  }
+
+  core& pool_;
+};
+
+}  // namespace sandbox
+CURFEW_END_NAMESPACE
+
+#endif  // CURFEW_SANDBOX_POOL_UPKEEP_HPP
+// ---- end curfew/sandbox/pool_upkeep.hpp
+
+// curfew/slot_ledger.hpp: above
+
+// curfew/teardown.hpp: above
+
+CURFEW_BEGIN_NAMESPACE
+namespace sandbox {
+
+/// All sandboxes of one provider. Made by `make`; kept alive by its provider and by the calls under way in it, which is
+/// why a create that returns after its provider has gone still finds what it needs to destroy what it made.
+///
+/// Thread safety: every member from any thread. Where a step asks for a pass and a key, the caller keeps both from
+/// before the first step to after the last.
+template <backend B, lease_store S, class Sync = std_sync>
+class sandbox_pool final : public lease_host, public std::enable_shared_from_this<sandbox_pool<B, S, Sync>> {
+  using core = pool_core<B, S, Sync>;
+  using worker = basic_periodic_worker<Sync>;
+  using guard = typename core::guard;
+  using counter = typename core::counter;
+  using entry = typename core::entry;
+  using victim = typename core::victim;
+  using ending = typename core::ending;
+  using time_point = typename core::time_point;
+
+ public:
+  using key = typename core::key;
+  using pass = typename core::pass;
+  using slot = typename core::slot;
+  using entry_at = typename core::entry_at;
+
+  static std::shared_ptr<sandbox_pool> make(std::shared_ptr<B> backend, std::shared_ptr<S> store,
+                                            pool_settings settings, std::function<void(sandbox_pool&)> upkeep) {
+    std::shared_ptr<sandbox_pool> pool(new sandbox_pool(std::move(backend), std::move(store), std::move(settings)));
+    pool->add_worker(pool->maintain_, ".maintain", std::move(upkeep));
+    pool->add_worker(pool->renew_, ".renew", [](sandbox_pool& self) { self.upkeep().renew_leases(); });
+    return pool;
+  }
+
+  bool forked() const noexcept { return core_.forked(); }
+  bool accepting() const noexcept { return !core_.forked() && !core_.fence.is_closed(); }
+  provider_stats stats() const { return core_.stats(); }
+  pool_upkeep<B, S, Sync> upkeep() noexcept { return pool_upkeep<B, S, Sync>(core_); }
+  core& state() noexcept { return core_; }
+
+  /// Counts and throws admission_refused.
+  [[noreturn]] void refuse() {
+    if (!forked()) core_.count(&provider_stats::refused);
+    throw admission_refused(core_.settings.name.c_str());
+  }
+  pass enter() {
+    pass inside = core_.try_enter();
+    if (!inside) refuse();
+    return inside;
+  }
+
+  /// Runs \p before and starts the workers; false when that was done already. No backend call on the calling thread.
+  template <class Before>
+  bool start(std::chrono::nanoseconds maintain_every, std::chrono::nanoseconds renew_every, Before&& before) {
+    const pass inside = enter();
+    {
+      const guard lock(core_.mutex);
+      if (std::exchange(core_.counters.started, true)) return false;
+    }
+    try {
+      before();
+      renew_->start(renew_every);
+      maintain_->start(maintain_every, std::chrono::nanoseconds::zero());
+    } catch (...) {  // a renewal that did start goes on and refuses a second start; it does no harm
+      const guard lock(core_.mutex);
+      core_.counters.started = false;
+      throw;
+    }
+    return true;
+  }
+
+  teardown_status finish(bool hand_over) noexcept {
+    if (forked()) return teardown_status::completed;
+    return finish_.run({this->shared_from_this(), &core_}, *maintain_, *renew_, hand_over);
+  }
+
+  /// For a forked child, which must not run the destructor: threads of the parent may wait in there.
+  void outlive_process() noexcept { self_ = this->shared_from_this(); }
+
+  // ---- the steps of an acquire, which a provider strings together
+
+  /// Waits for the key of a request; refuses when a shutdown comes first.
+  key lock(const std::string& request) {
+    key held = core_.keys.acquire(request);
+    if (!held) refuse();
+    return held;
+  }
+  /// What is tracked for a request. \throws identity_conflict when it is another owner's: ids are hashes
+  std::optional<entry_at> find(const std::string& request, const owner_key& owner) {
+    const guard lock(core_.mutex);
+    const auto at = core_.table.by_request(request);
+    if (at && !(*at)->never_given && (*at)->owner != owner) throw core::met_on((*at)->info.id);
+    return at;
+  }
+
+  /// Whether a tracked sandbox may be handed out. When not, it was ended and \p place is its slot, for a fresh one.
+  bool usable(entry_at at, slot& place) {
+    const bool failed_before = at->state() == slot_state::tombstone;
+    if (!failed_before && core_.probe(at->info.id) != liveness::dead) return true;
+    replace(at, place, failed_before ? nullptr : &provider_stats::replaced);
+    return false;
+  }
+
+  /// Ends a sandbox that cannot be handed out. \throws backend_error(conflict) when that cannot be done
+  void replace(entry_at at, slot& place, counter reason = &provider_stats::replaced) {
+    const std::string id = at->info.id;
+    replaced(id, core_.end(mark(at), reason, &place));
+  }
+
+  /// Reuse, or reclaim when it is warm.
+  lease hand_out(entry_at at, const owner_key& owner) {
+    core_.take(at->info.id);
+    Sync::here("pool.acquire.taken");
+    grantee to{at->info, owner, owner, core_.now()};
+    std::optional<victim> late;
+    {
+      const guard lock(core_.mutex);
+      if (!core_.fence.is_closed()) {
+        ++(at->state() == slot_state::warm ? core_.counters.reclaimed : core_.counters.reused);
+        return occupy(at, std::move(to));
+      }
+      if (core_.swept) late = core_.mark(at);
+    }
+    if (late) core_.end(std::move(*late), nullptr);
+    refuse();
+  }
+
+  /// A running sandbox that was made for this request, as far as the backend can tell.
+  std::optional<sandbox_info> discover(const std::string& request) {
+    try {
+      if constexpr (requires { core_.maker->find(request); }) {
+        return core_.maker->find(request);
+      } else {
+        for (auto& item : core_.maker->list())
+          if (request_of(item) == request) return std::move(item);
+      }
+    } catch (...) {
+      core_.count(&provider_stats::backend_errors);
+    }
+    return std::nullopt;
+  }
+
+  /// Takes a discovered sandbox over. Empty when it was dead and was ended: then \p place is the slot again.
+  std::optional<lease> adopt(const sandbox_info& found, const owner_key& owner, const std::string& request,
+                             slot& place) {
+    core_.refuse_tracked(found.id);
+    core_.take(found.id);
+    Sync::here("pool.discover.taken");
+    const bool dead = core_.probe(found.id) == liveness::dead;
+    grantee to{found, owner, owner, core_.now()};
+    entry fresh{.info = found, .request = request, .owner = owner, .active_at = to.at};
+    std::optional<victim> replaceable;
+    {
+      const guard lock(core_.mutex);
+      core_.refuse_tracked_locked(found.id);
+      if (!core_.fence.is_closed()) {
+        const auto at = core_.table.track(std::move(fresh), std::move(place), slot_state::transitioning);
+        ++core_.counters.adopted;
+        if (!dead) return occupy(at, std::move(to));
+        replaceable.emplace(victim{{}, at, slot_state::active});
+      }
+    }
+    if (!replaceable) {  // it was not made here, so what runs is left to whoever asks next
+      core_.release_in_store(found.id);
+      refuse();
+    }
+    replaced(found.id, core_.end(std::move(*replaceable), &provider_stats::replaced, &place, core::no_limit, true));
+    return std::nullopt;
+  }
+
+  /// Makes a sandbox and commits it. Whatever goes wrong, nothing is left that is not tracked.
+  lease create(const owner_key& owner, const std::string& request, slot place, bool anonymous) {
+    const typename core::making_guard in_flight(core_, request);
+    entry fresh{.info = {}, .request = request, .owner = owner, .active_at = core_.now(), .anonymous = anonymous};
+    grantee to{
+        core_.call_create({request, owner, core_.settings.environment, core_.settings.time_to_live}, fresh, place)};
+    Sync::here("pool.acquire.created");
+    const bool unnamed = to.info.id.empty();
+    if (unnamed) to.info.id = request;
+    const std::string id = to.info.id;
+    std::exception_ptr unanswered;
+    bool taken = false;
+    std::optional<victim> unwanted;
+    try {
+      core_.refuse_tracked(id);
+      try {
+        taken = !unnamed && core_.store->take(id, core_.settings.owner_id, core_.settings.lease_ttl);
+      } catch (...) {
+        unanswered = std::current_exception();
+        core_.count(&provider_stats::backend_errors);
+      }
+      Sync::here("pool.acquire.taken");
+      fresh.info = to.info;
+      to.whose = to.owner = owner;
+      to.at = core_.now();
+      const guard lock(core_.mutex);
+      core_.refuse_tracked_locked(id);
+      const auto at = core_.table.track(std::move(fresh), std::move(place), slot_state::transitioning);
+      ++core_.counters.created;
+      if (taken && !core_.fence.is_closed()) return occupy(at, std::move(to));
+      if (!unnamed) ++core_.counters.discarded;
+      unwanted.emplace(victim{{}, at, slot_state::active});
+    } catch (const identity_conflict&) {
+      throw;         // it is somebody else's
+    } catch (...) {  // no memory, or a throwing clock: nothing was tracked, so it must go now
+      static_cast<void>(core_.destroy_repeatedly(id, core::no_limit));
+      throw;
+    }
+    core_.end(std::move(*unwanted), nullptr, nullptr, core::no_limit, true);
+    if (unnamed) throw backend_error(backend_fault::bad_response, "create answered without a sandbox id");
+    if (unanswered) std::rethrow_exception(unanswered);
+    if (!taken) throw core::ended_by_peer(id);
+    refuse();
+  }
+
+  /// Frees one slot: retries one tombstone, else ends the oldest warm sandbox that can be ended. Empty: there is none.
+  slot take_over() {
+    slot freed;
+    std::vector<std::uint64_t> passed_over;
+    if (auto grave = core_.seize_oldest(slot_state::tombstone, passed_over))
+      core_.end(std::move(*grave), nullptr, &freed);
+    while (!freed) {
+      auto oldest = core_.seize_oldest(slot_state::warm, passed_over);
+      if (!oldest) break;
+      passed_over.push_back(oldest->at->tenancy);
+      core_.end(std::move(*oldest), &provider_stats::evicted, &freed);
+    }
+    return freed;
+  }
+
+  /// Ends the sandbox with this id, waiting for whoever works on it. True when it is confirmed gone.
+  bool destroy(const std::string& id) {
+    const pass inside = core_.try_enter();
+    if (!inside) return false;
+    std::string request;
+    {
+      const guard lock(core_.mutex);
+      const auto at = core_.table.by_id(id);
+      if (!at) return false;
+      request = (*at)->request;
+    }
+    key held = core_.keys.acquire(request);
+    if (!held) return false;
+    std::optional<victim> v;
+    {
+      const guard lock(core_.mutex);
+      const auto at = core_.table.by_id(id);
+      if (!at || (*at)->request != request) return false;
+      v = core_.mark(*at);
+    }
+    return core_.end(std::move(*v), nullptr) == ending::gone;
+  }
+
+  // ---- leases
+
+  std::optional<sandbox_info> get(const std::string& id) noexcept {
+    std::optional<sandbox_info> info;
+    core_.used_now([&] { return core_.table.by_id(id); }, [&](entry& e) { info = e.info; });
+    return info;
+  }
+  bool lease_valid(const std::string& id, std::uint64_t tenancy) const noexcept override {
+    if (forked()) return false;
+    const guard lock(core_.mutex);
+    return core_.table.leased(id, tenancy).has_value();
+  }
+  bool touch_lease(const std::string& id, std::uint64_t tenancy) noexcept override {
+    return core_.used_now([&] { return core_.table.leased(id, tenancy); }, [](entry&) {});
+  }
+  bool owns(const lease& granted) { return granted_by(granted, this->weak_from_this()); }
+
+  /// The last lease of a sandbox parks it, in the critical section that finds the fence open. What a closed fence
+  /// leaves active is for the sweep.
+  void end_lease(const std::string& id, std::uint64_t tenancy) noexcept override {
+    const pass inside = core_.try_enter();
+    if (!inside) return;
+    try {
+      std::string request;
+      const auto leased = [&] { return core_.table.leased(id, tenancy); };
+      const auto leave = [&request](entry& e) {
+        if (e.leases == 1) {
+          request = e.request;
+        } else {
+          --e.leases;  // not the last, so nobody needs to be kept out
+        }
+      };
+      if (!core_.used_now(leased, leave) || request.empty()) return;
+      const key held = core_.keys.acquire(request);
+      if (!held) return;
+      Sync::here("pool.release.keyed");
+      const time_point now = core_.now();
+      std::optional<victim> v;
+      {
+        const guard lock(core_.mutex);
+        const auto at = leased();
+        if (!at || --(*at)->leases > 0) return;
+        (*at)->active_at = now;
+        const bool closed = core_.fence.is_closed();
+        if ((*at)->anonymous || (closed && core_.swept)) {
+          v = core_.mark(*at);
+        } else if (!closed) {
+          core_.table.move(*at, slot_state::warm);
+        }
+      }
+      if (v) core_.end(std::move(*v), nullptr);
+    } catch (...) {  // no memory, or a throwing clock: the sandbox stays active, and is reaped when it has been idle
+      core_.count(&provider_stats::backend_errors);
+    }
+  }
+
+ private:
+  // What a lease is made of, copied before the critical section that may not throw.
+  struct grantee {
+    sandbox_info info;
+    owner_key owner = {}, whose = {};
+    time_point at = {};
+  };
+
+  sandbox_pool(std::shared_ptr<B> backend, std::shared_ptr<S> store, pool_settings settings)
+      : core_(std::move(backend), std::move(store), std::move(settings)) {}
+
+  // A worker knows the pool weakly: one that was let go in the middle of a tick must not keep it for ever.
+  void add_worker(std::optional<worker>& to, const char* suffix, std::function<void(sandbox_pool&)> work) {
+    const auto weak = this->weak_from_this();
+    auto tick = [weak, work = std::move(work)] {
+      if (const auto self = weak.lock()) work(*self);
+    };
+    auto counted = [weak](std::exception_ptr) {
+      if (const auto self = weak.lock()) self->core_.count(&provider_stats::backend_errors);
+    };
+    to.emplace(core_.settings.name + suffix, std::move(tick), std::move(counted), core_.settings.worker_stop);
+  }
+
+  victim mark(entry_at at) {
+    const guard lock(core_.mutex);
+    return core_.mark(at);
+  }
+  static void replaced(const std::string& id, ending how) {
+    if (how != ending::gone)
+      throw backend_error(backend_fault::conflict, "sandbox " + id + " could not be ended to be replaced");
+  }
+  // Under the pool's mutex, and nothing in it can fail.
+  lease occupy(entry_at at, grantee&& to) noexcept {
+    if (at->state() != slot_state::active) core_.table.move(at, slot_state::active);
+    at->owner = std::move(to.owner);
+    at->active_at = to.at;
+    at->never_given = false;
+    ++at->leases;
+    return grant(this->weak_from_this(), std::move(to.info), std::move(to.whose), at->tenancy);
+  }
+
+  core core_;
+  pool_finish<B, S, Sync> finish_;
+  std::optional<worker> maintain_;
+  std::optional<worker> renew_;
+  std::shared_ptr<sandbox_pool> self_;
+};
+
+}  // namespace sandbox
+CURFEW_END_NAMESPACE
+
+#endif  // CURFEW_SANDBOX_SANDBOX_POOL_HPP
+// ---- end curfew/sandbox/sandbox_pool.hpp
+
+// curfew/signals.hpp: above
+
+// curfew/slot_ledger.hpp: above
+
+// curfew/teardown.hpp: above
+
+CURFEW_BEGIN_NAMESPACE
+namespace sandbox {
+
+struct aio_options {
+  std::size_t replicas = 3;  ///< soft cap: room is made first, and exceeded when none can be made
+  std::chrono::nanoseconds idle_timeout = std::chrono::seconds(600);  ///< 0: never reaped
+  std::chrono::nanoseconds maintain_interval = std::chrono::seconds(60);
+  std::map<std::string, std::string> environment;
+  std::chrono::nanoseconds renewal_interval = std::chrono::seconds(30);
+  unsigned ttl_multiplier = 4;  ///< a lease in the store lives this many renewal intervals
+  std::chrono::nanoseconds orphan_grace = std::chrono::seconds(120);
+  std::chrono::nanoseconds shutdown_budget = std::chrono::seconds(20);
+  std::chrono::nanoseconds worker_stop = std::chrono::seconds(5);
+  std::chrono::nanoseconds destroy_backoff = std::chrono::milliseconds(100);
+  unsigned destroy_attempts = 3;
+  unsigned destroy_parallelism = 8;
+  bool adopt_orphans = true;
+  std::string name = "aio";
+  std::string owner_id;  ///< who this provider is in the lease store; empty: host:pid:random
+  clock_fn clock;
+  std::vector<int> fallback_signals;  ///< shut down on these when no lifespan owns them; empty: no handlers at all
+};
+
+/// Hands sandboxes to owners, keeps released ones warm, and owns the end of every one it made or adopted.
+///
+/// Thread safety: every member from any thread; different owners never wait for each other, calls for one owner take
+/// turns. Ordering: what a backend's create wrote is visible to whoever is handed the sandbox.
+///
+/// Nothing runs in the background before `start()`, and everything works without it; then call `sweep_idle`,
+/// `reconcile` and nothing renews the leases in the store. `shutdown()` refuses newcomers, waits for the calls that are
+/// inside, and ends every sandbox; when it has returned `completed` or `joined`, no acquire succeeds and nothing that
+/// was made or adopted here is running. The destructor does the same. It is legal once no other thread calls a member;
+/// leases may outlive it. In a forked child every member returns at once and nothing of the parent's is touched.
+///
+/// Exceptions: acquire throws admission_refused after shutdown or reset, std::invalid_argument for an owner that cannot
+/// be one, backend_error(conflict) when the owner's old sandbox cannot be ended or a peer is ending it,
+/// identity_conflict, and what the backend's create or the lease store throws. Cost: reuse and reclaim are one probe
+/// and one lease store call, whatever the number of sandboxes.
+template <backend B, lease_store S = memory_lease_store, class Sync = std_sync>
+class aio_provider {
+  using pool = sandbox_pool<B, S, Sync>;
+
+ public:
+  /// \throws std::invalid_argument naming the option that cannot be one
+  explicit aio_provider(std::shared_ptr<B> backend, aio_options options = {}, std::shared_ptr<S> store = nullptr)
+      : options_(std::make_shared<const aio_options>(checked(std::move(options), backend != nullptr))),
+        pool_(pool::make(std::move(backend), store != nullptr ? std::move(store) : private_store(options_->clock),
+                         settings(*options_), [o = options_](pool& self) {
+                           reconcile(self, *o);
+                           sweep_idle(self, *o);
+                         })) {}
+  aio_provider(const aio_provider&) = delete;
+  aio_provider& operator=(const aio_provider&) = delete;
+  ~aio_provider() { pool_->forked() ? pool_->outlive_process() : static_cast<void>(pool_->finish(false)); }
+
+  /// Starts the workers "<name>.maintain", whose first pass begins at once, and "<name>.renew". Repeating it does
+  /// nothing. \throws admission_refused after shutdown or reset; std::system_error when no thread can be made
+  void start() {
+    pool_->start(options_->maintain_interval, options_->renewal_interval, [this] {
+      const auto shut_down = [weak = std::weak_ptr<pool>(pool_)](int) {
+        if (const auto self = weak.lock()) self->finish(false);
+      };
+      for (const int signal : options_->fallback_signals)
+        fallbacks_.emplace_back(std::initializer_list<int>{signal}, shut_down);
+    });
+  }
+
+  /// The owner's sandbox: the one in use, else the warm one, else a running one that is found, else a new one. An owner
+  /// with an empty thread is anonymous: always a new one, destroyed by its release.
+  lease acquire(const owner_key& owner) {
+    check_owner(owner);
+    const auto self = pool_;  // a create that returns late still needs it, whatever has become of this provider
+    const auto inside = self->enter();
+    const bool anonymous = owner.thread.empty();
+    const std::string request = anonymous ? detail::random_id() : stable_id(owner);
+    const auto key = self->lock(request);
+    typename pool::slot place;
+    if (const auto known = self->find(request, owner))
+      if (self->usable(*known, place)) return self->hand_out(*known, owner);
+    const bool beyond = !place && !make_room(*self, place);
+    if (const auto found = anonymous ? std::nullopt : self->discover(request))
+      if (auto adopted = self->adopt(*found, owner, request, place)) return std::move(*adopted);
+    if (beyond) self->state().count(&provider_stats::over_cap);
+    return self->create(owner, request, std::move(place), anonymous);
+  }
+
+  /// An active sandbox, without asking the backend; counts as activity.
+  std::optional<sandbox_info> get(const std::string& id) noexcept { return pool_->get(id); }
+
+  /// As the lease's own release. \throws std::invalid_argument for a lease of another provider, which gets it back
+  void release(lease granted) {
+    if (granted && !pool_->owns(granted))
+      throw std::invalid_argument(options_->name + ": released a lease of another provider, on sandbox " +
+                                  granted.id());
+  }
+
+  /// Ends a sandbox, leases or not; false when it is not tracked here or its end could not be confirmed.
+  bool destroy(const std::string& id) { return pool_->destroy(id); }
+
+  /// Ends this provider as `shutdown` does, but leaves what it adopted and never handed out to a successor.
+  void reset() { pool_->finish(true); }
+  /// `completed` for the call that did it; `joined` for one that waited for it; `in_progress` from inside it; `failed`
+  /// when something is left, which `stats().leftover` names and the next call tries again. Never throws.
+  teardown_status shutdown() { return pool_->finish(false); }
+
+  provider_stats stats() const { return pool_->stats(); }
+  bool accepting() const noexcept { return pool_->accepting(); }
+
+  /// One pass: ends what has been idle for longer than `idle_timeout`. Returns how many are gone.
+  std::size_t sweep_idle() { return sweep_idle(*pool_, *options_); }
+  /// One pass: adopts what has run unowned through the grace, and forgets what has vanished.
+  reconcile_report reconcile() { return reconcile(*pool_, *options_); }
+
+ private:
+  // Room within the cap, or false with a slot beyond it. Room is made by waiting for an end to be confirmed, never by
+  // counting on one.
+  static bool make_room(pool& self, typename pool::slot& place) {
+    auto& slots = self.state().slots;
+    if ((place = slots.try_reserve())) return true;
+    if ((place = self.take_over()) || (place = slots.try_reserve())) return true;
+    if (!(place = slots.exceed())) self.refuse();
+    return false;
+  }
+
+  static std::size_t sweep_idle(pool& self, const aio_options& options) {
+    auto upkeep = self.upkeep();
+    upkeep.retry_tombstones();
+    if (options.idle_timeout == std::chrono::nanoseconds::zero()) return 0;
+    return upkeep.end_idle({slot_state::active, slot_state::warm}, options.idle_timeout);
+  }
+
+  static reconcile_report reconcile(pool& self, const aio_options& options) {
+    reconcile_report report;
+    if (!self.accepting()) return report;
+    auto upkeep = self.upkeep();
+    upkeep.retry_tombstones();
+    const auto before = self.state().requests_in({slot_state::active, slot_state::warm});
+    const listing seen = upkeep.inventory({});
+    report.listed = seen.items.size();
+    report.complete = seen.complete;
+    std::set<std::string> ids;
+    for (const auto& item : seen.items) ids.insert(item.id);
+    if (options.adopt_orphans)
+      report.adopted =
+          upkeep.adopt_orphans(seen.items, options.orphan_grace, [&] { return self.state().slots.exceed(); });
+    if (seen.complete || !ids.empty()) upkeep.forget_vanished(ids);
+    if (seen.complete) report.expired = upkeep.forget_missing(before, ids);
+    return report;
+  }
+
+  static std::shared_ptr<S> private_store([[maybe_unused]] const clock_fn& clock) {
+    if constexpr (std::is_constructible_v<S, const clock_fn&>) {
+      return std::make_shared<S>(clock);
+    } else {
+      return std::make_shared<S>();
+    }
+  }
+
+  static aio_options checked(aio_options o, bool has_backend) {
+    const auto require = [&o](bool holds, const char* what) {
+      if (!holds) throw std::invalid_argument("aio_provider \"" + o.name + "\": " + what);
+    };
+    constexpr auto zero = std::chrono::nanoseconds::zero();
+    require(has_backend, "the backend is null");
+    require(o.replicas > 0, "replicas is 0");
+    require(o.maintain_interval > zero, "maintain_interval must be positive");
+    require(o.renewal_interval > zero, "renewal_interval must be positive");
+    require(o.ttl_multiplier >= 2, "ttl_multiplier is less than 2");
+    require(o.renewal_interval <= std::chrono::nanoseconds::max() / o.ttl_multiplier, "renewal_interval is too long");
+    require(o.idle_timeout >= zero, "idle_timeout is negative");
+    require(o.orphan_grace >= zero, "orphan_grace is negative");
+    require(o.shutdown_budget >= zero && o.worker_stop >= zero, "shutdown_budget or worker_stop is negative");
+    require(o.destroy_backoff >= zero, "destroy_backoff is negative");
+    require(o.destroy_attempts > 0 && o.destroy_parallelism > 0, "destroy_attempts or destroy_parallelism is 0");
+    detail::check_environment(o.environment, "aio_provider");
+    if (o.owner_id.empty()) o.owner_id = detail::process_name();
+    return o;
+  }
+
+  static pool_settings settings(const aio_options& o) {
+    return {.name = o.name,
+            .owner_id = o.owner_id,
+            .clock = o.clock,
+            .limit = o.replicas,
+            .lease_ttl = o.renewal_interval * o.ttl_multiplier,
+            .shutdown_budget = o.shutdown_budget,
+            .worker_stop = o.worker_stop,
+            .destroy_backoff = o.destroy_backoff,
+            .destroy_attempts = o.destroy_attempts,
+            .destroy_parallelism = o.destroy_parallelism,
+            .environment = o.environment};
+  }
+
+  const std::shared_ptr<const aio_options> options_;
+  const std::shared_ptr<pool> pool_;
+  std::list<fallback_signal_guard> fallbacks_;  // last: gone before what its callback uses
+};
+
+}  // namespace sandbox
+CURFEW_END_NAMESPACE
+
+#endif  // CURFEW_SANDBOX_AIO_HPP
+// ---- end curfew/sandbox/aio.hpp
+
+// curfew/sandbox/backend.hpp: above
+
+// curfew/sandbox/lease_store.hpp: above
+
+// ---- begin curfew/sandbox/process_backend.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// A sandbox backend without any server: a sandbox is a child process that leads a process group of its own, with a
+/// private directory and a small environment. Good for tests, tools and embedded use; it keeps order, it does not keep
+/// secrets: the programs run as the user of the host and see the same files. Where they must not be trusted, use a
+/// container backend. Tested on Linux; elsewhere on POSIX it works without the guard against a killed host.
+
+#ifndef CURFEW_SANDBOX_PROCESS_BACKEND_HPP
+#define CURFEW_SANDBOX_PROCESS_BACKEND_HPP
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+// curfew/detail/config.hpp: above
+
+// ---- begin curfew/detail/directory_tree.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// Making and removing a directory that programs which are not trusted have written into: links in it are removed,
+/// never followed; a tree of any depth takes a constant number of descriptors and no recursion; a directory that its
+/// owner made unreadable is made readable first. POSIX only.
+
+#ifndef CURFEW_DETAIL_DIRECTORY_TREE_HPP
+#define CURFEW_DETAIL_DIRECTORY_TREE_HPP
+
+#include <cerrno>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <utility>
+
+// curfew/detail/config.hpp: above
+
+// ---- begin curfew/detail/process_spawn.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// Starting one program in a child process: owned descriptors, the plan that is complete before the fork, and what the
+/// child does between fork and exec. Everything the child touches is prepared by the parent, because a child of a
+/// threaded program may only make async-signal-safe calls: the heap lock may be held by a thread that does not exist
+/// there. POSIX only.
+
+#ifndef CURFEW_DETAIL_PROCESS_SPAWN_HPP
+#define CURFEW_DETAIL_PROCESS_SPAWN_HPP
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+// curfew/detail/config.hpp: above
+
+#if CURFEW_POSIX
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/types.h>
+#include <unistd.h>
+#if defined(__linux__)
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#endif
+
+CURFEW_BEGIN_NAMESPACE
+namespace detail {
+
+/// A descriptor that is closed once. Moved-from and default-made ones hold none.
+class owned_fd {
+ public:
+  owned_fd() noexcept = default;
+  explicit owned_fd(int fd) noexcept : fd_(fd) {}
+  owned_fd(owned_fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  owned_fd& operator=(owned_fd&& other) noexcept {
+    if (this != &other) {
+      reset();
+      fd_ = std::exchange(other.fd_, -1);
+    }
+    return *this;
+  }
+  ~owned_fd() { reset(); }
+
+  void reset() noexcept {
+    if (fd_ < 0) return;
+    const int kept = errno;
+    ::close(std::exchange(fd_, -1));
+    errno = kept;
+  }
+  int release() noexcept { return std::exchange(fd_, -1); }
+  int get() const noexcept { return fd_; }
+  explicit operator bool() const noexcept { return fd_ >= 0; }
+
+ private:
+  int fd_ = -1;
+};
+
+/// Takes over \p fd and moves it above the standard three, so that a host that has closed its own standard streams
+/// does not get a pipe in their place. Empty on failure, with errno set.
+inline owned_fd above_standard(int fd) noexcept {
+  owned_fd low(fd);
+  if (fd < 0 || fd > STDERR_FILENO) return low;
+  return owned_fd(::fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
+}
+
+/// A close-on-exec pipe above the standard three. False on failure, with errno set and both ends empty.
+inline bool make_pipe(owned_fd& read_end, owned_fd& write_end) noexcept {
+  int ends[2];
+#if defined(__linux__)
+  if (::pipe2(ends, O_CLOEXEC) != 0) return false;
+#else
+  if (::pipe(ends) != 0) return false;
+  for (const int end : ends) ::fcntl(end, F_SETFD, FD_CLOEXEC);
+#endif
+  read_end = above_standard(ends[0]);
+  write_end = above_standard(ends[1]);
+  if (read_end && write_end) return true;
+  read_end.reset();
+  write_end.reset();
+  return false;
+}
+
+/// Text from outside, fit for an error message.
+inline std::string printable(std::string text) {
+  if (text.size() > 128) text.resize(128);
+  std::replace_if(
+      text.begin(), text.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
+  return text;
+}
+
+/// Throws std::invalid_argument when \p argv could not be passed to a program as it stands.
+inline void check_command(const std::vector<std::string>& argv, const char* who) {
+  if (argv.empty() || argv.front().empty()) throw std::invalid_argument(std::string(who) + ": empty command");
+  for (const std::string& word : argv)
+    if (word.find('\0') != std::string::npos)
+      throw std::invalid_argument(std::string(who) + ": NUL in an argument of " + printable(argv.front()));
+}
+
+using limit_name = decltype(RLIMIT_CORE);  // an enumeration in one C library, int in another
+
+/// What a child that could not become its program sends through the close-on-exec pipe. Smaller than PIPE_BUF, so it
+/// arrives whole or not at all; an end of file without it means that the exec succeeded.
+struct spawn_report {
+  enum step : int { group, parent, directory, limits, streams, exec };
+  int at;
+  int error;
+
+  const char* what() const noexcept {
+    switch (at) {
+      case group:
+        return "setpgid";
+      case parent:
+        return "prctl";
+      case directory:
+        return "fchdir";
+      case limits:
+        return "setrlimit";
+      case streams:
+        return "dup2";
+      default:
+        return "exec";
+    }
+  }
+};
+
+/// Everything a child needs, in memory that is complete before the fork.
+class spawn_plan {
+ public:
+  /// \p environment is the whole environment of the program. A program name without a slash is looked up in its PATH,
+  /// not in the host's.
+  spawn_plan(const std::vector<std::string>& argv, const std::map<std::string, std::string>& environment)
+      : argv_(argv) {
+    for (const auto& [name, value] : environment) environment_.push_back(name + "=" + value);
+    if (argv.front().find('/') != std::string::npos) {
+      candidates_.push_back(argv.front());
+    } else {
+      const auto path = environment.find("PATH");
+      std::string_view rest = path != environment.end() ? std::string_view(path->second) : std::string_view();
+      for (bool more = true; more;) {
+        const std::size_t colon = rest.find(':');
+        const std::string_view part = rest.substr(0, colon);
+        candidates_.push_back((part.empty() ? std::string(".") : std::string(part)) + "/" + argv.front());
+        more = colon != std::string_view::npos;
+        if (more) rest.remove_prefix(colon + 1);
+      }
+    }
+    for (std::string& text : argv_) argv_view_.push_back(text.data());
+    for (std::string& text : environment_) environment_view_.push_back(text.data());
+    argv_view_.push_back(nullptr);
+    environment_view_.push_back(nullptr);
+    struct rlimit open_files {};
+    if (::getrlimit(RLIMIT_NOFILE, &open_files) == 0)
+      highest_fd_ = static_cast<int>(std::min<rlim_t>(open_files.rlim_cur, 1 << 20));
+  }
+
+  spawn_plan(const spawn_plan&) = delete;
+  spawn_plan& operator=(const spawn_plan&) = delete;
+
+  /// Soft and hard limit become \p value, or the host's hard limit where that is lower: nobody can raise that.
+  void limit(limit_name name, std::uint64_t value) {
+    struct rlimit now {};
+    if (::getrlimit(name, &now) != 0) now.rlim_max = RLIM_INFINITY;
+    const rlim_t wanted = std::min(static_cast<rlim_t>(value), now.rlim_max);
+    limits_.push_back({name, {wanted, wanted}});
+  }
+
+  int directory = -1;  ///< becomes the working directory
+  pid_t group = 0;     ///< the process group to join; 0: lead a new one
+  int input = -1;      ///< become the standard streams; these three lie above them
+  int output = -1;
+  int report = -1;  ///< close-on-exec write end
+  pid_t host = 0;   ///< the process that forks
+
+  /// The child's side. Async-signal-safe calls only. All signals are blocked when it begins.
+  [[noreturn]] void become() const noexcept {
+    if (::setpgid(0, group) != 0) give_up(spawn_report::group);
+#if defined(__linux__)
+    // The parent may have died before the request was in place; then nobody would ever send the signal.
+    if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) give_up(spawn_report::parent);
+    if (::getppid() != host) ::_exit(127);
+#endif
+    struct sigaction fallback {};
+    fallback.sa_handler = SIG_DFL;
+    for (int signo = 1; signo < NSIG; ++signo) ::sigaction(signo, &fallback, nullptr);  // KILL and STOP refuse: fine
+
+    if (::fchdir(directory) != 0) give_up(spawn_report::directory);
+    if (::dup2(input, STDIN_FILENO) < 0 || ::dup2(output, STDOUT_FILENO) < 0 || ::dup2(output, STDERR_FILENO) < 0)
+      give_up(spawn_report::streams);
+    close_between(STDERR_FILENO + 1, report - 1);
+    close_between(report + 1, highest_fd_);
+    for (const limit_entry& entry : limits_)
+      if (::setrlimit(entry.name, &entry.value) != 0) give_up(spawn_report::limits);
+
+    sigset_t none;
+    ::sigemptyset(&none);
+    ::sigprocmask(SIG_SETMASK, &none, nullptr);
+    int error = ENOENT;
+    for (const std::string& program : candidates_) {
+      ::execve(program.c_str(), argv_view_.data(), environment_view_.data());
+      // A directory of PATH without the program says nothing; a program that may not be run is worth reporting.
+      if (errno != ENOENT && errno != ENOTDIR) error = errno;
+      if (error != ENOENT && error != EACCES) break;
+    }
+    errno = error;
+    give_up(spawn_report::exec);
+  }
+
+ private:
+  struct limit_entry {
+    limit_name name;
+    struct rlimit value;
+  };
+
+  [[noreturn]] void give_up(spawn_report::step at) const noexcept {
+    const spawn_report text{at, errno};
+    // Nobody is left to tell when this fails; the parent then sees the exit status alone.
+    [[maybe_unused]] const ssize_t sent = ::write(report, &text, sizeof text);
+    ::_exit(127);
+  }
+
+  static void close_between(int first, int last) noexcept {
+    if (first > last) return;
+#if defined(__linux__) && defined(SYS_close_range)
+    if (::syscall(SYS_close_range, static_cast<unsigned>(first), static_cast<unsigned>(last), 0U) == 0) return;
+#endif
+    for (int fd = first; fd <= last; ++fd) ::close(fd);
+  }
+
+  std::vector<std::string> argv_, environment_, candidates_;
+  std::vector<char*> argv_view_, environment_view_;
+  std::vector<limit_entry> limits_;
+  int highest_fd_ = 1 << 16;
+};
+
+}  // namespace detail
+CURFEW_END_NAMESPACE
+#endif  // CURFEW_POSIX
+
+#endif  // CURFEW_DETAIL_PROCESS_SPAWN_HPP
+// ---- end curfew/detail/process_spawn.hpp
+
+#if CURFEW_POSIX
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+CURFEW_BEGIN_NAMESPACE
+namespace detail {
+
+/// Opens a directory under \p parent, not through a link. With \p repair, access that its owner took away is given back
+/// on the inode that was found, never through its name. Empty on failure, with errno set.
+inline owned_fd open_directory(int parent, const char* name, bool repair) noexcept {
+  constexpr int flags = O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+  if (repair) {
+#if defined(__linux__)
+    const owned_fd place(::openat(parent, name, O_PATH | flags));
+    if (!place) return {};
+    char link[32];
+    std::snprintf(link, sizeof link, "/proc/self/fd/%d", place.get());
+    ::chmod(link, S_IRWXU);  // a failure shows in the open below
+#else
+    ::fchmodat(parent, name, S_IRWXU, AT_SYMLINK_NOFOLLOW);
+#endif
+  }
+  return owned_fd(::openat(parent, name, O_RDONLY | flags));
+}
+
+/// A directory stream over a descriptor of its own. Skips "." and "..".
+class directory_stream {
+ public:
+  explicit directory_stream(owned_fd fd) noexcept : stream_(fd ? ::fdopendir(fd.get()) : nullptr) {
+    if (stream_ != nullptr) fd.release();  // the stream owns it now
+  }
+  directory_stream(const directory_stream&) = delete;
+  directory_stream& operator=(const directory_stream&) = delete;
+  ~directory_stream() {
+    if (stream_ != nullptr) ::closedir(stream_);
+  }
+  explicit operator bool() const noexcept { return stream_ != nullptr; }
+  int fd() const noexcept { return ::dirfd(stream_); }
+  void rewind() noexcept { ::rewinddir(stream_); }
+  const char* next() noexcept {
+    while (const dirent* entry = ::readdir(stream_))
+      if (std::strcmp(entry->d_name, ".") != 0 && std::strcmp(entry->d_name, "..") != 0) return entry->d_name;
+    return nullptr;
+  }
+
+ private:
+  DIR* stream_;
+};
+
+/// Removes `name` under \p parent with all that is in it. True when it is gone, also when it was never there.
+///
+/// Works without recursion: whatever cannot be removed at once is a directory with entries, and its own directories are
+/// moved up to the top, where later passes meet them. Each pass takes a level away, so the depth costs time, not
+/// descriptors or stack.
+inline bool remove_tree(int parent, const char* name) noexcept {
+  const auto unlinked = [](int at, const char* entry) {
+    return ::unlinkat(at, entry, 0) == 0 || ::unlinkat(at, entry, AT_REMOVEDIR) == 0 || errno == ENOENT;
+  };
+  if (unlinked(parent, name)) return true;
+  directory_stream top(open_directory(parent, name, true));
+  if (!top) return errno == ENOENT;
+  std::uint64_t moved = 0;
+  for (bool progress = true; progress;) {
+    progress = false;
+    bool empty = true;
+    top.rewind();
+    while (const char* entry = top.next()) {
+      empty = false;
+      if (unlinked(top.fd(), entry)) {
+        progress = true;
+        continue;
+      }
+      directory_stream inner(open_directory(top.fd(), entry, true));
+      if (!inner) continue;
+      while (const char* child = inner.next()) {
+        if (unlinked(inner.fd(), child)) {
+          progress = true;
+          continue;
+        }
+        open_directory(inner.fd(), child, true);  // for the access: moving a directory rewrites its ".."
+        for (unsigned tries = 0; tries < 1000; ++tries) {
+          char fresh[32];
+          std::snprintf(fresh, sizeof fresh, "~%llu", static_cast<unsigned long long>(moved++));
+          if (::renameat(inner.fd(), child, top.fd(), fresh) == 0) {
+            progress = true;
+            break;
+          }
+          if (errno != ENOTEMPTY && errno != EEXIST && errno != ENOTDIR) break;  // else the name is taken: the next one
+        }
+      }
+      if (::unlinkat(top.fd(), entry, AT_REMOVEDIR) == 0) progress = true;
+    }
+    if (empty) break;
+  }
+  return ::unlinkat(parent, name, AT_REMOVEDIR) == 0 || errno == ENOENT;
+}
+
+/// Makes `name` under \p parent, empty and mode 0700, and holds it under an advisory lock for as long as the returned
+/// descriptor is open. A directory that a dead process left there is cleared away; one that a living process holds is
+/// not touched. Empty on failure, with errno set: EWOULDBLOCK when it is held.
+inline owned_fd claim_directory(int parent, const char* name) noexcept {
+  for (int tries = 0; tries < 100; ++tries) {
+    const bool made = ::mkdirat(parent, name, S_IRWXU) == 0;
+    if (!made && errno != EEXIST) return {};
+    owned_fd claim = open_directory(parent, name, false);
+    if (!claim) {
+      const int error = errno;
+      if (error == ENOENT) continue;  // cleared away by somebody between the two calls
+      if (made) ::unlinkat(parent, name, AT_REMOVEDIR);
+      errno = error;
+      if (made || error == EMFILE || error == ENFILE || !remove_tree(parent, name)) return {};
+      continue;  // a link, a file or an unreadable directory was in the way
+    }
+    if (::flock(claim.get(), LOCK_EX | LOCK_NB) != 0) return {};
+    struct stat held {
+    }, found{};
+    const bool current = ::fstat(claim.get(), &held) == 0 &&
+                         ::fstatat(parent, name, &found, AT_SYMLINK_NOFOLLOW) == 0 && held.st_dev == found.st_dev &&
+                         held.st_ino == found.st_ino;
+    if (!current) continue;  // locked a directory that somebody had removed meanwhile
+    if (made) return claim;
+    if (!remove_tree(parent, name)) return {};
+  }
+  errno = EEXIST;
+  return {};
+}
+
+}  // namespace detail
+CURFEW_END_NAMESPACE
+#endif  // CURFEW_POSIX
+
+#endif  // CURFEW_DETAIL_DIRECTORY_TREE_HPP
+// ---- end curfew/detail/directory_tree.hpp
+
+// ---- begin curfew/detail/process_forker.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// The thread that forks. On Linux a child can ask to be killed when its parent dies, but the kernel means the parent
+/// *thread*: a child made by a thread of some pool would die with that thread. So all children are made by one thread
+/// that lives as long as their owner. POSIX only.
+
+#ifndef CURFEW_DETAIL_PROCESS_FORKER_HPP
+#define CURFEW_DETAIL_PROCESS_FORKER_HPP
+
+#include <cerrno>
+#include <mutex>
+#include <optional>
+
+// curfew/detail/config.hpp: above
+
+// ---- begin curfew/detail/process_group.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// What the kernel says about child processes and process groups: has this child exited, which groups still have a
+/// living member. A process id is only safe to signal while it cannot be given to somebody else, so a child is looked
+/// at without being reaped, and reaping is a step of its own that the owner takes when it will never signal it again.
+/// POSIX only.
+
+#ifndef CURFEW_DETAIL_PROCESS_GROUP_HPP
+#define CURFEW_DETAIL_PROCESS_GROUP_HPP
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
+// curfew/detail/config.hpp: above
+
+// curfew/detail/process_spawn.hpp: above
+
+#if CURFEW_POSIX
+#include <dirent.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/types.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+CURFEW_BEGIN_NAMESPACE
+namespace detail {
+
+/// One child of this process, identified by a number that stays its own until `reap()`.
+class child_process {
+ public:
+  child_process() noexcept = default;
+  explicit child_process(pid_t pid) noexcept : pid_(pid) {
+#if defined(__linux__) && defined(SYS_pidfd_open)
+    watch_ = owned_fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0U)));  // close-on-exec by definition
+#endif
+  }
+  child_process(child_process&& other) noexcept
+      : watch_(std::move(other.watch_)), pid_(std::exchange(other.pid_, 0)), reaped_(other.reaped_) {}
+  child_process& operator=(child_process&&) noexcept = default;
+
+  pid_t pid() const noexcept {
+    return pid_;
+  }
+  bool reaped() const noexcept {
+    return reaped_;
+  }
+
+  /// A descriptor that becomes readable when the child exits; -1 where the system has none, then one has to look.
+  int watch() const noexcept {
+    return watch_.get();
+  }
+
+  /// Whether it has exited, as a zombie or reaped. A child that somebody else has reaped counts as exited.
+  bool exited() const noexcept {
+    if (pid_ == 0 || reaped_) return true;
+    siginfo_t info{};
+    int result;
+    do {
+      result = ::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT);
+    } while (result != 0 && errno == EINTR);
+    return result != 0 || info.si_pid != 0;
+  }
+
+  /// Collects an exited child; its number may belong to somebody else afterwards. Returns the exit status, 128 + n for
+  /// one that died of signal n, -1 when the status is not to be had: the host ignores SIGCHLD, or waited for any child.
+  int reap() noexcept {
+    if (pid_ == 0 || reaped_) return -1;
+    reaped_ = true;
+    watch_.reset();
+    int status = 0;
+    pid_t got;
+    do {
+      got = ::waitpid(pid_, &status, WNOHANG);
+    } while (got < 0 && errno == EINTR);
+    if (got != pid_) return -1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  }
+
+  /// Signals this child alone. No effect once it was reaped.
+  void signal(int signo) const noexcept {
+    if (pid_ > 0 && !reaped_) ::kill(pid_, signo);
+  }
+
+ private:
+  owned_fd watch_;
+  pid_t pid_ = 0;
+  bool reaped_ = false;
+};
+
+/// Milliseconds for poll(), rounded up so that a wait never spins, and capped at a minute so that it never overflows.
+inline int poll_timeout(std::chrono::nanoseconds left) noexcept {
+  using std::chrono::milliseconds;
+  if (left <= std::chrono::nanoseconds::zero()) return 0;
+  return static_cast<int>(std::min(milliseconds(60'000), std::chrono::ceil<milliseconds>(left)).count());
+}
+
+/// One look at every process of the system: which process groups have a member that still runs. Zombies do not run.
+class group_census {
+ public:
+  /// Takes the census. A process that vanishes while it is looked up is gone. `exact()` is false where the system
+  /// cannot be asked (no /proc, no descriptor left for it); then `lives()` falls back to a question per group, to which
+  /// a leader that was not reaped yet answers like a living member.
+  group_census() noexcept {
+#if defined(__linux__)
+    DIR* const processes = ::opendir("/proc");
+    if (processes == nullptr) return;
+    exact_ = true;
+    try {
+      for (errno = 0; const dirent* entry = ::readdir(processes); errno = 0)
+        if (entry->d_name[0] >= '1' && entry->d_name[0] <= '9' && !look(::dirfd(processes), entry->d_name))
+          exact_ = false;
+      if (errno != 0) exact_ = false;
+    } catch (...) {  // no memory for the list
+      exact_ = false;
+    }
+    ::closedir(processes);
+#endif
+  }
+
+  bool exact() const noexcept {
+    return exact_;
+  }
+
+  bool lives(pid_t group) const noexcept {
+    if (exact_) return std::find(living_.begin(), living_.end(), group) != living_.end();
+    return ::kill(-group, 0) == 0 || errno == EPERM;
+  }
+
+ private:
+  /// False when the process is there but cannot be read.
+  bool look(int processes, const char* pid) {
+    char path[32];
+    std::snprintf(path, sizeof path, "%.20s/stat", pid);
+    const owned_fd file(::openat(processes, path, O_RDONLY | O_CLOEXEC));
+    if (!file) return errno == ENOENT || errno == ESRCH || errno == EACCES;  // EACCES: hidden, another user's
+    char text[1024];
+    const ssize_t size = ::read(file.get(), text, sizeof text - 1);
+    if (size <= 0) return size == 0 || errno == ESRCH || errno == ENOENT;
+    text[size] = '\0';
+    // pid (name) state ppid pgrp ... with the thread count as 18th field after the name, which may hold anything.
+    const char* const after = std::strrchr(text, ')');
+    if (after == nullptr) return true;
+    char state = 0;
+    int group = 0;
+    long threads = 0;
+    const int found = std::sscanf(after + 1, " %c %*d %d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %ld",
+                                  &state, &group, &threads);
+    if (found != 3) return true;
+    // A main thread that ended before its siblings shows as a zombie of a process that runs on.
+    const bool ended = (state == 'Z' && threads <= 1) || state == 'X' || state == 'x';
+    if (!ended) living_.push_back(group);
+    return true;
+  }
+
+  std::vector<pid_t> living_;
+  bool exact_ = false;
+};
+
+}  // namespace detail
+CURFEW_END_NAMESPACE
+#endif  // CURFEW_POSIX
+
+#endif  // CURFEW_DETAIL_PROCESS_GROUP_HPP
+// ---- end curfew/detail/process_group.hpp
+
+// curfew/detail/process_spawn.hpp: above
+
+// curfew/detail/sync.hpp: above
+
+#if CURFEW_POSIX
+#include <poll.h>
+#include <signal.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+CURFEW_BEGIN_NAMESPACE
+namespace detail {
+
+template <class Sync>
+class process_forker {
+ public:
+  process_forker() = default;
+  process_forker(const process_forker&) = delete;
+  process_forker& operator=(const process_forker&) = delete;
+
+  /// Ends the thread; children that still live are then killed by the kernel.
+  ~process_forker() {
+    if (!thread_.joinable()) return;
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    work_.notify_one();
+    thread_.join();
+  }
+
+  /// Forks a child that becomes what \p plan says and waits until it has, or has failed to. Returns an empty child on
+  /// failure, with \p failed naming the call and \p error its errno; then nothing is left of it.
+  ///
+  /// Throws what starting the thread throws, on the first call. Any number of threads may call; forks go one after the
+  /// other, waiting for the exec does not.
+  child_process spawn(spawn_plan& plan, const char*& failed, int& error) {
+    owned_fd report, write_end;
+    if (!make_pipe(report, write_end)) {
+      failed = "pipe", error = errno;
+      return {};
+    }
+    plan.report = write_end.get();
+    plan.host = ::getpid();
+    order mine{&plan};
+    {
+      std::unique_lock lock(mutex_);
+      if (!thread_.joinable()) thread_ = typename Sync::thread([this] { serve(); });
+      mine.next = first_;
+      first_ = &mine;
+      work_.notify_one();
+      done_.wait(lock, [&] { return mine.done; });
+    }
+    write_end.reset();  // now only the child holds it
+    if (mine.pid < 0) {
+      failed = "fork", error = mine.error;
+      return {};
+    }
+    child_process child(mine.pid);
+    ::setpgid(mine.pid, plan.group);  // both sides set it: the group exists for whichever looks first
+    const std::optional<spawn_report> bad = read_report(report.get());
+    if (!bad) return child;
+    failed = bad->what(), error = bad->error;
+    // It has reported and is about to exit; or it hangs, and has to be made to.
+    child.signal(SIGKILL);
+    siginfo_t info{};
+    while (::waitid(P_PID, static_cast<id_t>(child.pid()), &info, WEXITED | WNOWAIT) != 0 && errno == EINTR) {
+    }
+    child.reap();
+    return {};
+  }
+
+ private:
+  struct order {
+    const spawn_plan* plan;
+    order* next = nullptr;
+    pid_t pid = -1;
+    int error = 0;
+    bool done = false;
+  };
+
+  /// Nothing when the exec succeeded. A child that does not get there within half a minute counts as failed: a host
+  /// that forked at the wrong moment on its own may hold the pipe open, and the file system below the directory may
+  /// hang.
+  static std::optional<spawn_report> read_report(int fd) noexcept {
+    constexpr int patience_ms = 30'000;
+    pollfd entry{fd, POLLIN, 0};
+    int ready;
+    do {
+      ready = ::poll(&entry, 1, patience_ms);
+    } while (ready < 0 && errno == EINTR);
+    if (ready <= 0) return spawn_report{spawn_report::exec, ETIMEDOUT};
+    spawn_report text{};
+    ssize_t got;
+    do {
+      got = ::read(fd, &text, sizeof text);
+    } while (got < 0 && errno == EINTR);
+    if (got == static_cast<ssize_t>(sizeof text)) return text;
+    return std::nullopt;
+  }
+
+  void serve() noexcept {
+    // The child inherits this mask: no handler of the host may run in it before the dispositions are reset.
+    sigset_t all;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, nullptr);
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      work_.wait(lock, [this] { return stopping_ || first_ != nullptr; });
+      if (first_ == nullptr) return;
+      order* const mine = first_;
+      first_ = mine->next;
+      lock.unlock();
+      const pid_t pid = ::fork();
+      const int error = errno;
+      if (pid == 0) mine->plan->become();
+      lock.lock();
+      mine->pid = pid;
+      mine->error = error;
+      mine->done = true;
+      done_.notify_all();
+    }
+  }
+
+  typename Sync::mutex mutex_;
+  typename Sync::condition_variable work_, done_;
+  order* first_ = nullptr;
+  bool stopping_ = false;
+  typename Sync::thread thread_;
+};
+
+}  // namespace detail
+CURFEW_END_NAMESPACE
+#endif  // CURFEW_POSIX
+
+#endif  // CURFEW_DETAIL_PROCESS_FORKER_HPP
+// ---- end curfew/detail/process_forker.hpp
+
+// curfew/detail/process_group.hpp: above
+
+// curfew/detail/process_identity.hpp: above
+
+// ---- begin curfew/detail/process_members.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// The members of one process group that this process knows by number, waiting until several groups are empty, and
+/// collecting what a command writes. POSIX only.
+
+#ifndef CURFEW_DETAIL_PROCESS_MEMBERS_HPP
+#define CURFEW_DETAIL_PROCESS_MEMBERS_HPP
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstddef>
+#include <initializer_list>
+#include <list>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+// curfew/detail/config.hpp: above
+
+// curfew/detail/process_group.hpp: above
+
+// curfew/detail/process_spawn.hpp: above
+
+#if CURFEW_POSIX
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+CURFEW_BEGIN_NAMESPACE
+namespace detail {
+
+/// The point \p d after \p now, or the last one there is.
+template <class TimePoint>
+TimePoint later(TimePoint now, std::chrono::nanoseconds d) noexcept {
+  return d > TimePoint::max() - now ? TimePoint::max() : now + d;
+}
+
+/// A leader, the commands that have joined its group, and those that nobody waits for any more. The owner's lock guards
+/// all of it, except that whoever waits for a command may look at that one and is the one who reaps it.
+///
+/// The leader is reaped only once the group is known to be empty: until then its zombie keeps the number that signals
+/// go to from becoming somebody else's.
+struct process_members {
+  child_process leader;
+  std::list<child_process> commands, abandoned;
+  bool empty = false;  ///< no living member, and never again one: the number is not ours any more
+
+  bool all_exited() const noexcept {
+    const auto exited = [](const child_process& one) { return one.exited(); };
+    return leader.exited() && std::all_of(commands.begin(), commands.end(), exited) &&
+           std::all_of(abandoned.begin(), abandoned.end(), exited);
+  }
+
+  /// To the group, and to each command, also one that has left the group.
+  void signal(int signo) const noexcept {
+    if (leader.pid() > 0 && !empty) ::kill(-leader.pid(), signo);
+    for (const auto* list : {&commands, &abandoned})
+      for (const child_process& one : *list) one.signal(signo);
+  }
+
+  /// Settles by a census that was taken after everybody had been told to go whether the group is empty, and reaps if
+  /// so.
+  bool reap_if_empty(const group_census& census) noexcept {
+    if (empty) return true;
+    if (!all_exited()) return false;
+    if (!census.exact()) leader.reap();  // its zombie would answer for the group
+    if (leader.pid() > 0 && census.lives(leader.pid())) return false;
+    empty = true;
+    // A member may have forked behind the census and exited before it came by. Its child cannot outlive this.
+    if (leader.pid() > 0 && !leader.reaped()) ::kill(-leader.pid(), SIGKILL);
+    leader.reap();
+    for (child_process& one : abandoned) one.reap();
+    return true;
+  }
+};
+
+/// Waits at most \p budget until the groups in \p left are empty. Those that are get cleared with no lock held and
+/// leave the list. `Owner` has a process_members as `members`, guarded by \p mutex.
+template <class Sync, class Owner, class Clear>
+void wait_until_empty(typename Sync::mutex& mutex, std::vector<Owner*>& left, std::chrono::nanoseconds budget,
+                      const Clear& clear) {
+  using std::chrono::nanoseconds;
+  constexpr nanoseconds longest_nap = std::chrono::milliseconds(20);
+  const auto until = later(Sync::clock::now(), budget);
+  for (nanoseconds nap = std::chrono::milliseconds(1);; nap = std::min(nap * 2, longest_nap)) {
+    std::vector<pollfd> leaders;  // no group is empty before its leader has exited
+    bool look = false;
+    {
+      const std::lock_guard lock(mutex);
+      for (const Owner* one : left) {
+        look = look || one->members.all_exited();
+        const child_process& leader = one->members.leader;
+        if (!leader.exited() && leader.watch() >= 0) leaders.push_back({leader.watch(), POLLIN, 0});
+      }
+    }
+    if (look) {
+      const group_census census;
+      std::erase_if(left, [&](Owner* one) {
+        {
+          const std::lock_guard lock(mutex);
+          if (!one->members.reap_if_empty(census)) return false;
+        }
+        clear(*one);
+        return true;
+      });
+    }
+    const nanoseconds rest = until - Sync::clock::now();
+    if (left.empty() || rest <= nanoseconds::zero()) return;
+    const bool all_watched = leaders.size() == left.size();
+    ::poll(leaders.data(), static_cast<nfds_t>(leaders.size()), poll_timeout(all_watched ? rest : std::min(rest, nap)));
+  }
+}
+
+struct group_signal {
+  int signo;
+  std::chrono::nanoseconds wait;
+};
+
+/// Sends each signal to the groups that are left by then and waits after it. True when none is left.
+template <class Sync, class Owner, class Clear>
+bool end_groups(typename Sync::mutex& mutex, std::vector<Owner*>& left, std::initializer_list<group_signal> ladder,
+                const Clear& clear) {
+  for (const group_signal& rung : ladder) {
+    {
+      const std::lock_guard lock(mutex);
+      for (const Owner* one : left) one->members.signal(rung.signo);
+    }
+    Sync::here(rung.signo == SIGKILL ? "process_members.end.killed" : "process_members.end.asked");
+    wait_until_empty<Sync>(mutex, left, rung.wait, clear);
+    if (left.empty()) return true;
+  }
+  return left.empty();
+}
+
+/// Reads what a command writes and keeps the first \p bound bytes. The rest is read too, so that the writer goes on.
+class bounded_output {
+ public:
+  bounded_output(owned_fd pipe, std::size_t bound) : pipe_(std::move(pipe)), bound_(bound) {
+    ::fcntl(pipe_.get(), F_SETFL, O_NONBLOCK);
+  }
+
+  /// To be polled for POLLIN; -1, which poll() ignores, after the end of file.
+  int fd() const noexcept { return pipe_.get(); }
+
+  /// Takes at most about \p most bytes of what is there, without waiting.
+  void collect(std::size_t most = std::size_t{1} << 18) {
+    std::array<char, 16384> chunk;
+    while (pipe_ && most > 0) {
+      const ssize_t got = ::read(pipe_.get(), chunk.data(), std::min(most, chunk.size()));
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0 && errno == EAGAIN) return;
+      if (got <= 0) return pipe_.reset();
+      const auto size = static_cast<std::size_t>(got);
+      text_.append(chunk.data(), std::min(size, bound_ - text_.size()));
+      most -= size;
+    }
+  }
+
+  /// Takes what was written by now, and no more: whoever else holds the pipe may go on writing for ever.
+  std::string finish() {
+    int written = 0;
+    if (pipe_ && ::ioctl(pipe_.get(), FIONREAD, &written) == 0 && written > 0)
+      collect(static_cast<std::size_t>(written));
+    return std::move(text_);
+  }
+
+ private:
+  owned_fd pipe_;
+  std::size_t bound_;
+  std::string text_;
+};
+
+enum class exit_wait : unsigned char { exited, killed, gave_up };
+
+/// Waits until \p command has exited and reads what it writes meanwhile. Kills it, and it alone, at \p timeout, and
+/// gives up \p kill_wait later. Nobody else may reap it.
+template <class Sync>
+exit_wait wait_for_exit(const child_process& command, bounded_output& output, std::chrono::nanoseconds timeout,
+                        std::chrono::nanoseconds kill_wait) {
+  constexpr int unwatched_nap_ms = 5;
+  bool killed = false;
+  for (auto until = later(Sync::clock::now(), timeout); !command.exited();) {
+    const auto now = Sync::clock::now();
+    if (now >= until) {
+      if (std::exchange(killed, true)) return exit_wait::gave_up;
+      command.signal(SIGKILL);
+      until = later(now, kill_wait);
+    }
+    pollfd events[2] = {{command.watch(), POLLIN, 0}, {output.fd(), POLLIN, 0}};
+    const int patience = poll_timeout(until - now);
+    ::poll(events, 2, command.watch() >= 0 ? patience : std::min(patience, unwatched_nap_ms));
+    if (events[1].revents != 0) output.collect();
+  }
+  return killed ? exit_wait::killed : exit_wait::exited;
+}
+
+}  // namespace detail
+CURFEW_END_NAMESPACE
+#endif  // CURFEW_POSIX
+
+#endif  // CURFEW_DETAIL_PROCESS_MEMBERS_HPP
+// ---- end curfew/detail/process_members.hpp
+
+// ---- begin curfew/detail/process_root.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// The directory under which a process keeps one directory for each of its children. A private one has a random name
+/// and goes away with everything in it; a named one may be shared between processes and keeps what others put there.
+/// POSIX only.
+
+#ifndef CURFEW_DETAIL_PROCESS_ROOT_HPP
+#define CURFEW_DETAIL_PROCESS_ROOT_HPP
+
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+// curfew/detail/config.hpp: above
+
+// curfew/detail/directory_tree.hpp: above
+
+// curfew/detail/process_identity.hpp: above
+
+// curfew/detail/process_spawn.hpp: above
+
+#if CURFEW_POSIX
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+CURFEW_BEGIN_NAMESPACE
+namespace detail {
+
+/// An environment variable of the host, or \p otherwise when it is not set or empty.
+inline std::string host_variable(const char* name, const char* otherwise) {
+  const char* const value = std::getenv(name);
+  return value != nullptr && *value != '\0' ? value : otherwise;
+}
+
+class process_root {
+ public:
+  /// Makes nothing yet. \p path empty: `${TMPDIR:-/tmp}/curfew-<uid>-<pid>-<random>`. The environment and the working
+  /// directory are read here, once: a later getenv() could race with a setenv(), a later chdir() would move the place.
+  explicit process_root(std::string path) : path_(std::move(path)), private_(path_.empty()) {
+    if (private_)
+      path_ = host_variable("TMPDIR", "/tmp") + "/curfew-" + std::to_string(::getuid()) + "-" +
+              std::to_string(process_id()) + "-" + random_id();
+    if (path_.find('\0') != std::string::npos) throw std::invalid_argument("NUL in the root directory");
+    if (path_.front() == '/') return;
+    std::array<char, 4096> here{};
+    if (::getcwd(here.data(), here.size()) == nullptr)
+      throw std::invalid_argument("relative root directory without a working directory: " + path_);
+    path_ = std::string(here.data()) + "/" + path_;
+  }
+
+  const std::string& path() const noexcept { return path_; }
+  int fd() const noexcept { return fd_.get(); }
+
+  /// Makes the directory unless that was done already. Returns the call that failed, with errno set; null on success.
+  /// Not for two threads at once.
+  const char* open() noexcept {
+    if (fd_) return nullptr;
+    const bool made = ::mkdir(path_.c_str(), S_IRWXU) == 0;
+    if (!made && (errno != EEXIST || private_)) return "mkdir of the root directory";
+    fd_ = owned_fd(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (fd_) {
+      made_ = made;
+      return nullptr;
+    }
+    const int error = errno;
+    if (made) ::rmdir(path_.c_str());
+    errno = error;
+    return "open of the root directory";
+  }
+
+  /// Removes the directory if this object made it: a private one with everything in it, unless \p in_use says that
+  /// somebody still works there, a named one when it is empty.
+  void dismiss(bool in_use) noexcept {
+    if (!std::exchange(made_, false)) return;
+    if (private_ && !in_use)
+      remove_tree(AT_FDCWD, path_.c_str());
+    else
+      ::rmdir(path_.c_str());
+  }
+
+ private:
+  std::string path_;
+  bool private_;
+  bool made_ = false;
+  owned_fd fd_;
+};
+
+}  // namespace detail
+CURFEW_END_NAMESPACE
+#endif  // CURFEW_POSIX
+
+#endif  // CURFEW_DETAIL_PROCESS_ROOT_HPP
+// ---- end curfew/detail/process_root.hpp
+
+// curfew/detail/process_spawn.hpp: above
+
+// curfew/detail/sync.hpp: above
+
+// curfew/sandbox/backend.hpp: above
+
+#if CURFEW_POSIX
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/resource.h>
+
+CURFEW_BEGIN_NAMESPACE
+namespace sandbox {
+
+/// Resource limits of every program of a sandbox, soft and hard alike; never above the host's own hard limits. Core
+/// dumps are always off. `processes` counts all processes of the user, as the kernel does.
+struct process_limits {
+  std::optional<std::uint64_t> cpu_seconds, address_space, processes;
+  std::uint64_t open_files = 256;
+  std::uint64_t file_size = std::uint64_t{1} << 30;
+};
+
+struct process_options {
+  std::vector<std::string> command = {"/bin/sh", "-c", "exec sleep 2147483647"};  ///< the program that leads the group
+  std::string root;  ///< where the directories are made; empty: ${TMPDIR:-/tmp}/curfew-<uid>-<pid>-<random>
+  std::map<std::string, std::string> environment;
+  process_limits limits;
+  std::chrono::nanoseconds stop_grace = std::chrono::seconds(2);  ///< from SIGTERM to SIGKILL
+  std::chrono::nanoseconds kill_wait = std::chrono::seconds(1);   ///< from SIGKILL to giving up
+  std::size_t max_output = std::size_t{1} << 20;                  ///< of what one exec() writes; the rest is dropped
+};
+
+/// How a command ended: its exit status, or 128 + n when it died of signal n. `output` is its stdout and stderr.
+struct exec_result {
+  int exit_code = 0;
+  bool timed_out = false;
+  std::string output;
+};
+
+/// Child processes as sandboxes.
+///
+/// Thread safety: every member may be called from many threads at once, also for one id. The destructor may not.
+/// Locks: none is held while anything waits, except that `create` and `destroy` of one id exclude each other.
+/// Exceptions: std::invalid_argument for input that cannot be meant, backend_error for what the system refuses.
+/// Fork: in a child forked by the host the members refuse, and the destructor does nothing.
+/// Cost: a process and two descriptors for each sandbox; one thread in all, started by the first `create`.
+///
+/// The states of an id, each entered with the `turn` of its box held:
+///   (absent) -> starting   create: the id is taken
+///   starting -> running    create: directory claimed, group formed, exec confirmed
+///   running  -> ending     destroy: no further command joins; SIGTERM, wait, SIGKILL, wait
+///   ending   -> (absent)   destroy: no member but zombies; leader reaped, directory removed. Otherwise it stays
+///   `ending`
+/// A leader is reaped only once its group is known to be empty: until then its zombie keeps the number that signals go
+/// to from becoming somebody else's.
+template <class Sync = std_sync>
+class basic_process_backend {
+ public:
+  /// Makes nothing yet. Throws std::invalid_argument for an empty command, a negative wait, a bad variable or a NUL.
+  explicit basic_process_backend(process_options options = {})
+      : all_(std::make_unique<everything>(checked(std::move(options)))) {}
+
+  basic_process_backend(const basic_process_backend&) = delete;
+  basic_process_backend& operator=(const basic_process_backend&) = delete;
+
+  /// Ends what is left, all groups at once, within the two waits, and removes the root if this object made it. No other
+  /// member may be running.
+  ~basic_process_backend() {
+    if (!at_home()) {
+      static_cast<void>(all_.release());  // what it locks and waits on belongs to threads that do not exist here
+      return;
+    }
+    bool clean = false;
+    try {
+      std::vector<std::shared_ptr<box>> left;
+      for (const auto& [id, it] : all_->boxes) left.push_back(it);
+      clean = end(left);
+    } catch (...) {  // out of memory; the end of the forker's thread still takes the leaders along
+    }
+    all_->root.dismiss(!clean);
+  }
+
+  /// Starts the leader of a new group in a directory of its own. When it returns, the exec has succeeded and the group
+  /// exists. Throws backend_error: `conflict` when the id runs already, here or in another process with the same root;
+  /// `spawn_failed`, naming the call and the reason, when the system refuses. Then nothing is left behind.
+  sandbox_info create(const create_request& request) {
+    if (!is_id(request.id))
+      throw std::invalid_argument("process_backend: bad sandbox id \"" + detail::printable(request.id) + "\"");
+    detail::check_environment(request.environment, "process_backend");
+    require_home();
+    const auto fresh = std::make_shared<box>(request.id);
+    const std::lock_guard turn(fresh->turn);
+    enroll(fresh);
+    try {
+      launch(*fresh, request.environment);
+    } catch (...) {
+      const std::lock_guard lock(all_->mutex);
+      all_->boxes.erase(request.id);
+      throw;
+    }
+    return fresh->info;
+  }
+
+  /// True when no member of the group but zombies is left; also for an id that is unknown here.
+  bool destroy(const std::string& id) {
+    if (!is_id(id) || !at_home()) return false;
+    const std::shared_ptr<box> found = find_box(id);
+    if (!found) return true;
+    const std::lock_guard turn(found->turn);
+    if (find_box(id) != found) return true;  // another destroy has ended it, or its create has failed
+    return end({found});
+  }
+
+  /// Alive until the leader exits. `unknown` while the id is being created, and for what can be no id.
+  liveness probe(const std::string& id) {
+    if (!is_id(id) || !at_home()) return liveness::unknown;
+    const std::shared_ptr<box> found = find_box(id);
+    if (!found) return liveness::dead;
+    bool settled = false;
+    {
+      const std::lock_guard lock(all_->mutex);
+      if (found->at == stage::starting) return liveness::unknown;
+      if (!found->members.leader.exited()) return liveness::alive;
+      settled = found->joining == 0;  // and stays so: nothing joins a leader that has exited
+    }
+    const std::unique_lock turn(found->turn, std::try_to_lock);  // not had: its destroy runs and reaps
+    if (settled && turn.owns_lock()) {
+      const detail::group_census census;
+      const std::lock_guard lock(all_->mutex);
+      if (census.exact()) found->members.reap_if_empty(census);
+    }
+    return liveness::dead;
+  }
+
+  /// The sandboxes of this object whose leader runs, sorted by id.
+  std::vector<sandbox_info> list() {
+    require_home();
+    std::vector<sandbox_info> result;
+    const std::lock_guard lock(all_->mutex);
+    for (const auto& [id, it] : all_->boxes)
+      if (it->at != stage::starting && !it->members.leader.exited()) result.push_back(it->info);
+    return result;
+  }
+
+  /// The sandbox made for this request, if its leader runs.
+  std::optional<sandbox_info> find(const std::string& request_id) {
+    require_home();
+    const std::shared_ptr<box> found = find_box(request_id);
+    const std::lock_guard lock(all_->mutex);
+    if (!found || found->at == stage::starting || found->members.leader.exited()) return {};
+    return found->info;
+  }
+
+  /// Runs a command inside a sandbox: in its group, directory, environment and limits, with nothing on stdin. Returns
+  /// when the command itself has exited, with what was written by then, also when something it left behind holds on to
+  /// the pipe. At \p timeout the command, and it alone, is killed. `destroy` ends it like every member of the group.
+  /// Throws std::invalid_argument for an empty command or a NUL, and backend_error: `not_found` when no such sandbox
+  /// runs, `spawn_failed`, or `timed_out` for a command that did not end within `kill_wait` of being killed.
+  exec_result exec(const std::string& id, const std::vector<std::string>& argv, std::chrono::nanoseconds timeout) {
+    detail::check_command(argv, "process_backend");
+    require_home();
+    std::list<detail::child_process> entry(1);  // made first: nothing may throw between the fork and the group's list
+    const auto command = entry.begin();
+    const std::shared_ptr<box> where = find_box(id);
+    {
+      const std::lock_guard lock(all_->mutex);
+      if (!where || where->at != stage::running || where->members.leader.exited())
+        throw backend_error(backend_fault::not_found, "process_backend: no sandbox " + detail::printable(id) + " runs");
+      ++where->joining;
+    }
+    const auto settle = [&] {
+      const std::lock_guard lock(all_->mutex);
+      auto& commands = where->members.commands;
+      if (command->pid() > 0) commands.splice(commands.end(), entry);
+      --where->joining;
+      all_->settled.notify_all();
+    };
+    detail::owned_fd output, write_end;
+    try {
+      if (!detail::make_pipe(output, write_end)) refuse("pipe", errno, id);
+      *command = spawn(argv, *where, where->members.leader.pid(), write_end.get());
+    } catch (...) {
+      settle();
+      throw;
+    }
+    settle();
+    write_end.reset();
+    Sync::here("process_backend.exec.started");
+    try {
+      return follow(*where, command, std::move(output), timeout);
+    } catch (...) {
+      const std::lock_guard lock(all_->mutex);
+      auto& members = where->members;
+      command->signal(SIGKILL);
+      members.abandoned.splice(members.abandoned.end(), members.commands, command);
+      throw;
+    }
+  }
+
+ private:
+  using nanoseconds = std::chrono::nanoseconds;
+
+  enum class stage : unsigned char { starting, running, ending };
+
+  struct box {
+    explicit box(std::string id) { info.id = std::move(id); }
+
+    typename Sync::mutex turn;  // create and destroy of this id, one at a time; taken before the object's mutex
+    // Constant once the id runs; `home` until it has ended:
+    sandbox_info info;
+    std::map<std::string, std::string> environment;
+    detail::owned_fd home;  // the directory, under its lock
+    // Under the object's mutex:
+    stage at = stage::starting;
+    unsigned joining = 0;  // commands between the check that the sandbox runs and their entry among the members
+    detail::process_members members;
+  };
+
+  struct everything {
+    explicit everything(process_options o) : options(std::move(o)), root(options.root) {}
+
+    const long host = detail::process_id();
+    const process_options options;
+    const std::string path = detail::host_variable("PATH", "/usr/local/bin:/usr/bin:/bin");
+    typename Sync::mutex mutex;
+    typename Sync::condition_variable settled;  // some box's `joining` went down
+    std::map<std::string, std::shared_ptr<box>> boxes;
+    detail::process_root root;  // opened once, under the mutex, by the first create
+    detail::owned_fd null;
+    detail::process_forker<Sync> forker;
+  };
+
+  static bool is_id(const std::string& id) noexcept { return detail::is_sandbox_id(id, detail::colon::refused); }
+
+  static process_options checked(process_options options) {
+    detail::check_command(options.command, "process_backend");
+    detail::check_environment(options.environment, "process_backend");
+    if (options.stop_grace < nanoseconds::zero() || options.kill_wait < nanoseconds::zero())
+      throw std::invalid_argument("process_backend: negative stop_grace or kill_wait");
+    return options;
+  }
+
+  [[noreturn]] static void refuse(const char* call, int error, const std::string& id) {
+    const std::string reason = std::string(call) + ": " + std::generic_category().message(error);
+    throw backend_error(backend_fault::spawn_failed, "process_backend: sandbox \"" + id + "\": " + reason);
+  }
+
+  bool at_home() const noexcept { return all_->host == detail::process_id(); }
+
+  void require_home() const {
+    if (!at_home()) throw backend_error(backend_fault::rejected, "process_backend: belongs to the parent process");
+  }
+
+  std::shared_ptr<box> find_box(const std::string& id) {
+    const std::lock_guard lock(all_->mutex);
+    const auto it = all_->boxes.find(id);
+    return it != all_->boxes.end() ? it->second : nullptr;
+  }
+
+  /// Puts a new box under its id. A dead one that nobody has destroyed makes room.
+  void enroll(const std::shared_ptr<box>& fresh) {
+    const std::string& id = fresh->info.id;
+    for (;;) {
+      {
+        const std::lock_guard lock(all_->mutex);
+        if (all_->boxes.try_emplace(id, fresh).second) return;
+      }
+      if (probe(id) != liveness::dead || !destroy(id))
+        throw backend_error(backend_fault::conflict, "process_backend: sandbox \"" + id + "\" exists already");
+    }
+  }
+
+  void launch(box& fresh, const std::map<std::string, std::string>& requested) {
+    const std::string& id = fresh.info.id;
+    {
+      const std::lock_guard lock(all_->mutex);
+      if (!all_->null) all_->null = detail::above_standard(::open("/dev/null", O_RDWR | O_CLOEXEC));
+      if (!all_->null) refuse("open of /dev/null", errno, id);
+      if (const char* const failed = all_->root.open()) refuse(failed, errno, id);
+    }
+    fresh.home = detail::claim_directory(all_->root.fd(), id.c_str());
+    if (!fresh.home && errno == EWOULDBLOCK)
+      throw backend_error(backend_fault::conflict, "process_backend: another process runs sandbox \"" + id + "\"");
+    if (!fresh.home) refuse("mkdir", errno, id);
+    try {
+      const std::string directory = all_->root.path() + "/" + id;
+      fresh.environment = requested;  // insert() keeps what is there: the request wins, then the options
+      fresh.environment.insert(all_->options.environment.begin(), all_->options.environment.end());
+      fresh.environment.insert({{"PATH", all_->path}, {"HOME", directory}, {"TMPDIR", directory}});
+      fresh.info.endpoint.reserve(directory.size() + 32);  // nothing may throw once the leader runs
+      detail::child_process leader = spawn(all_->options.command, fresh, 0, all_->null.get());
+      Sync::here("process_backend.create.started");
+      const std::lock_guard lock(all_->mutex);
+      fresh.info.endpoint.append("process://").append(std::to_string(leader.pid())).append(directory);
+      fresh.members.leader = std::move(leader);
+      fresh.at = stage::running;
+    } catch (...) {
+      detail::remove_tree(all_->root.fd(), id.c_str());
+      throw;
+    }
+  }
+
+  detail::child_process spawn(const std::vector<std::string>& argv, const box& where, pid_t group, int output) {
+    detail::spawn_plan plan(argv, where.environment);
+    plan.directory = where.home.get();
+    plan.group = group;
+    plan.input = all_->null.get();
+    plan.output = output;
+    const process_limits& limits = all_->options.limits;
+    plan.limit(RLIMIT_CORE, 0);
+    plan.limit(RLIMIT_NOFILE, limits.open_files);
+    plan.limit(RLIMIT_FSIZE, limits.file_size);
+    if (limits.cpu_seconds) plan.limit(RLIMIT_CPU, *limits.cpu_seconds);
+    if (limits.address_space) plan.limit(RLIMIT_AS, *limits.address_space);
+    if (limits.processes) plan.limit(RLIMIT_NPROC, *limits.processes);
+    const char* failed = nullptr;
+    int error = 0;
+    detail::child_process child;
+    try {
+      child = all_->forker.spawn(plan, failed, error);
+    } catch (const std::system_error& e) {
+      refuse("starting a thread", e.code().value(), where.info.id);
+    }
+    if (failed != nullptr) refuse(failed, error, where.info.id);
+    return child;
+  }
+
+  /// Waits for a command and takes it off the list, unless it throws.
+  exec_result follow(box& where, std::list<detail::child_process>::iterator command, detail::owned_fd pipe,
+                     nanoseconds timeout) {
+    detail::bounded_output output(std::move(pipe), all_->options.max_output);
+    const auto ending = detail::wait_for_exit<Sync>(*command, output, timeout, all_->options.kill_wait);
+    if (ending == detail::exit_wait::gave_up)
+      throw backend_error(backend_fault::timed_out,
+                          "process_backend: a killed command does not end in sandbox \"" + where.info.id + "\"");
+    exec_result result{0, false, output.finish()};
+    const std::lock_guard lock(all_->mutex);
+    result.exit_code = command->reap();
+    result.timed_out = ending == detail::exit_wait::killed && result.exit_code == 128 + SIGKILL;  // or it was faster
+    where.members.commands.erase(command);
+    return result;
+  }
+
+  /// Ends boxes whose turn the caller has. True when all are gone; those that are not stay known.
+  bool end(const std::vector<std::shared_ptr<box>>& boxes) {
+    std::vector<box*> left;
+    for (const auto& one : boxes) left.push_back(one.get());
+    {
+      std::unique_lock lock(all_->mutex);
+      for (box* one : left) one->at = stage::ending;
+      all_->settled.wait(lock, [&] { return std::ranges::none_of(left, [](box* b) { return b->joining != 0; }); });
+    }
+    const auto clear = [this](box& one) {
+      detail::remove_tree(all_->root.fd(), one.info.id.c_str());  // while it is still ours by its lock
+      one.home.reset();
+      const std::lock_guard lock(all_->mutex);
+      all_->boxes.erase(one.info.id);
+    };
+    return detail::end_groups<Sync>(all_->mutex, left,
+                                    {{SIGTERM, all_->options.stop_grace}, {SIGKILL, all_->options.kill_wait}}, clear);
+  }
+
+  std::unique_ptr<everything> all_;
+};
+
+using process_backend = basic_process_backend<>;
+
+}  // namespace sandbox
+CURFEW_END_NAMESPACE
+#endif  // CURFEW_POSIX
+
+#endif  // CURFEW_SANDBOX_PROCESS_BACKEND_HPP
+// ---- end curfew/sandbox/process_backend.hpp
+
+// curfew/sandbox/sandbox_pool.hpp: above
+
+#endif  // CURFEW_HPP
+// ---- end curfew/curfew.hpp
