@@ -70,5 +70,5 @@ struct in_flight {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return stress::run<in_flight>(argc, argv, "singleton_in_flight");
+  return stress::run<stress::batch<in_flight>>(argc, argv, "singleton_in_flight");
 }

@@ -40,5 +40,5 @@ struct recycle {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return stress::run<recycle>(argc, argv, "singleton_recycle");
+  return stress::run<stress::batch<recycle>>(argc, argv, "singleton_recycle");
 }

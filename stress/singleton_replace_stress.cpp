@@ -30,6 +30,10 @@ struct replace {
       auto after = subject->get();
       STRESS_CHECK(after->serial != 1);
       after->use();
+      after.release();
+      // The others let go sooner or later; drained means that the destructor has run.
+      STRESS_CHECK(subject->drain_for(std::chrono::seconds(20)));
+      STRESS_CHECK(in.destroyed.load() >= 1);
       return;
     }
     for (int round = 0; round < 3; ++round) {
@@ -57,5 +61,5 @@ struct replace {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return stress::run<replace>(argc, argv, "singleton_replace");
+  return stress::run<stress::batch<replace>>(argc, argv, "singleton_replace");
 }

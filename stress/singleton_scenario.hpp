@@ -92,7 +92,11 @@ class probe {
 
 struct probe_traits {
   books* in;
-  std::unique_ptr<probe> make() { return std::make_unique<probe>(*in); }
+  std::unique_ptr<probe> make() {
+    auto made = std::make_unique<probe>(*in);
+    noise_sync::here("make");
+    return made;
+  }
   void on_reset(probe& it) { end(it); }
   void on_shutdown(probe& it, curfew::teardown_reason) { end(it); }
 
@@ -115,8 +119,27 @@ inline void settle(std::unique_ptr<singleton>& subject, books& in) {
   in.teardown_throws = false;
   subject.reset();
   STRESS_CHECK(in.made.load() == in.destroyed.load());
-  quarantine::empty();
 }
+
+/// Many small races in one round of the harness, one after the other: more of them overlap than if each had to be met
+/// for.
+template <class Race>
+struct batch {
+  static constexpr unsigned roles = Race::roles;
+
+  explicit batch(rng& random) {
+    for (auto& each : races) each = std::make_unique<Race>(random);
+  }
+  void role(unsigned i) {
+    for (auto& each : races) each->role(i);
+  }
+  void finish() {
+    for (auto& each : races) each->finish();
+    quarantine::empty();
+  }
+
+  std::unique_ptr<Race> races[16];
+};
 
 }  // namespace stress
 

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdio>
 #include <future>
 #include <memory>
 #include <optional>
@@ -1065,8 +1066,8 @@ struct AioRenewal : AioProvider {
     o.renewal_interval = 1ms;
     o.ttl_multiplier = 60'000;  // 60 s on the test's clock
     o.maintain_interval = 1h;
-    auto p = make(o);
-    return p;
+    o.idle_timeout = 0s;
+    return make(o);
   }
 };
 
@@ -1255,6 +1256,27 @@ TEST_F(AioProvider, R21_NoSignalHandlerUnlessAskedFor) {
   EXPECT_EQ(before.sa_handler, after.sa_handler);
 }
 
+struct AioProviderDeathTest : AioProvider {};
+
+TEST_F(AioProviderDeathTest, R21_AFallbackSignalShutsDownAndThenTakesItsCourse) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        auto o = options();
+        o.fallback_signals = {SIGTERM};
+        auto p = make(o);
+        p->start();
+        auto lease = p->acquire(alice);
+        world->on_destroy = [](const std::string&) {
+          std::fputs("destroyed by the fallback\n", stderr);
+          return true;
+        };
+        ::kill(::getpid(), SIGTERM);
+        std::this_thread::sleep_for(curfew_test::patience);
+      },
+      ::testing::KilledBySignal(SIGTERM), "destroyed by the fallback");
+}
+
 TEST_F(AioProvider, E27_StartMakesNoBackendCallOnItsCallersThread) {
   gate listing_now, go;
   std::atomic<std::thread::id> lister{};
@@ -1269,7 +1291,6 @@ TEST_F(AioProvider, E27_StartMakesNoBackendCallOnItsCallersThread) {
   ASSERT_TRUE(listing_now.wait()) << "the first reconcile runs at once, on the worker";
   EXPECT_NE(lister.load(), std::this_thread::get_id());
   EXPECT_TRUE(p->stats().started);
-  auto o = p->acquire(alice);
   go.open();
   EXPECT_EQ(p->shutdown(), teardown_status::completed);
 }

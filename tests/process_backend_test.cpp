@@ -625,8 +625,15 @@ TEST(ProcessBackend, RP2_AThreadThatCannotBeMadeIsASpawnFailure) {
 
 void starve_of_descriptors(const std::string& root) {
   // Gives one descriptor more in each round, so that every call that needs one fails once.
-  process_options options;
+  process_options options = running({"/no/such/program"});
   options.root = root;
+  try {
+    // Once with plenty: a sanitizer that meets a type for the first time needs descriptors to look at it.
+    process_backend(options).create(request("box"));
+  } catch (const backend_error& error) {
+    if (error.fault() != backend_fault::spawn_failed) std::printf("%s\n", error.what());
+  }
+  options.command = process_options{}.command;
   process_backend backend(options);
   int failures = 0;
   for (rlim_t extra = 0; extra < 64; ++extra) {

@@ -151,8 +151,8 @@ class basic_fence {
   bool cancel(drain_hook& hook) noexcept { return core_.cancel(hook); }
 
   /// To be called in a forked child, for each fence, before anything else is done with fences and before the child has
-  /// a second thread: forgets the threads that the child does not have. \p held_by_caller is the number of passes that
-  /// live on in the forking thread. Without it a child may only `_exit` or exec.
+  /// a second thread: forgets the threads that the child does not have, and every hook. \p held_by_caller is the number
+  /// of passes that live on in the forking thread. Without it a child may only `_exit` or exec.
   void reset_after_fork_in_child(std::uint64_t held_by_caller) noexcept {
     core_.reset_after_fork_in_child(held_by_caller);
   }

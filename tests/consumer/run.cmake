@@ -77,7 +77,7 @@ elseif(KIND STREQUAL "install")
   run(${configure} -B build -DWANTED=${minor})
   run(${CMAKE_COMMAND} --build build)
   run(${DIR}/build/program)
-  refuse("compatible with requested version" ${configure} -B build-other -DWANTED=${minor}9)
+  refuse("considered but not accepted" ${configure} -B build-other -DWANTED=${minor}9)
   find_program(pkg_config NAMES pkg-config pkgconf)
   if(pkg_config)
     execute_process(

@@ -193,6 +193,13 @@ pid_t spawn_child(Body body) {
   return child;
 }
 
+/// This program, for starting it again by way of another one.
+inline std::string own_path() {
+  char path[4096];
+  const auto length = ::readlink("/proc/self/exe", path, sizeof path);
+  return length > 0 ? std::string(path, static_cast<std::size_t>(length)) : std::string();
+}
+
 inline int reap(pid_t child) {
   int status = 0;
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {

@@ -127,12 +127,7 @@ class compact_core {
 
   bool on_drained(drain_hook& hook) noexcept {
     drain_visit<Sync> section(process_lot<Sync>, this);
-    if (!announce_waiter(section, false)) {
-      section.run(hook);
-      return false;
-    }
-    section.add(hook, name_);
-    return true;
+    return section.add(hook, !announce_waiter(section, false), name_);
   }
 
   bool cancel(drain_hook& hook) noexcept { return drain_visit<Sync>(process_lot<Sync>, this).remove(hook); }

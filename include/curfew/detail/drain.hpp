@@ -104,12 +104,19 @@ class drain_visit {
     return {static_cast<drain_status>(self.verdict - 1), self.count};
   }
 
-  void add(drain_hook& hook, const char* fence) noexcept {
+  /// Registers the hook or, when \p due already, ends the section and runs it. Returns whether it was registered.
+  bool add(drain_hook& hook, bool due, const char* fence) noexcept {
     if (hook.enlisted()) {
       visit_.unlock();
       fail("drain_hook registered twice, now with", *fence != '\0' ? fence : "a fence without a name");
     }
-    visit_.enlist(hook, lot_kind::hook);
+    if (!due) {
+      visit_.enlist(hook, lot_kind::hook);
+      return true;
+    }
+    visit_.unlock();
+    call(hook);
+    return false;
   }
 
   bool remove(drain_hook& hook) noexcept { return visit_.dismiss(hook); }
@@ -123,12 +130,6 @@ class drain_visit {
   }
 
   void unlock() noexcept { visit_.unlock(); }
-
-  /// Runs a hook that was due already when it came, with the section over.
-  void run(drain_hook& hook) noexcept {
-    visit_.unlock();
-    call(hook);
-  }
 
  private:
   static void call(drain_hook& hook) noexcept { hook.fn_(hook.arg_); }

@@ -240,7 +240,9 @@ class lifespan_control : public leaked_node {
   }
 
   /// A child has abandoned a hook: this process must not run static destructors either.
-  void adopt_abandoned() noexcept { child_abandoned_.store(true, std::memory_order_seq_cst); }
+  void adopt_abandoned() noexcept {
+    child_abandoned_.store(true, std::memory_order_seq_cst);
+  }
 
  protected:
   using observer_list = std::vector<std::function<void(const lifespan_event&)>>;

@@ -12,8 +12,8 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <mutex>
+#include <new>
 #include <type_traits>
 
 #include <curfew/detail/config.hpp>
@@ -114,9 +114,10 @@ class lot {
       bucket_.nodes.push_back(node);
     }
 
-    /// Takes the node off whatever list it is on. False when it was on none.
+    /// Takes the node off the list it is on, be it the bucket's or one that move_to() filled. False when it was on
+    /// none.
     bool dismiss(lot_node& node) noexcept {
-      if (!node.enlisted()) return false;
+      if (!node.enlisted() || node.key != key_) return false;
       node.home->erase(node);
       return true;
     }
@@ -199,7 +200,7 @@ class lot {
 
   /// For the single thread of a forked child: mutexes that vanished threads held are made anew, their nodes forgotten.
   void recreate() noexcept {
-    for (bucket& each : buckets_) std::construct_at(&each);
+    for (bucket& each : buckets_) ::new (static_cast<void*>(&each)) bucket;
     ++forks_;
   }
 
@@ -207,7 +208,7 @@ class lot {
   static constexpr unsigned bucket_bits = 6;
 
   bucket& bucket_of(const void* key) noexcept {
-    const std::uint64_t address = reinterpret_cast<std::uintptr_t>(key);
+    const std::uint64_t address = Sync::number_of(key);
     return buckets_[((address >> 4) * 0x9E37'79B9'7F4A'7C15u) >> (64 - bucket_bits)];
   }
 

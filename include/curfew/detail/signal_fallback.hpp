@@ -147,7 +147,7 @@ inline bool remove_fallback(fallback_entry& entry) noexcept {
     return false;
   }
   slot.newest = entry.below;
-  if (has_disposition(entry.signo, &on_fallback_signal)) ::sigaction(entry.signo, &entry.before, nullptr);
+  if (has_disposition(entry.signo, &on_fallback_signal)) put_back(entry.signo, entry.before);
   show_to_handler(slot, entry.before);
   return slot.caught.exchange(0, std::memory_order_seq_cst) != 0;
 }

@@ -29,6 +29,7 @@
 #endif
 #if defined(__linux__)
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #endif
 #if defined(__APPLE__)
 #include <crt_externs.h>
@@ -89,6 +90,27 @@ inline struct sigaction disposition_of(signal_handler handler) noexcept {
   action.sa_flags = SA_RESTART | SA_ONSTACK;
   sigfillset(&action.sa_mask);
   return action;
+}
+
+/// Makes the disposition of \p signo what it was when \p before was asked for, bit for bit. glibc adds a flag of its
+/// own to everything it installs, also where there is no handler that could need it; that one is taken off again.
+inline void put_back(int signo, const struct sigaction& before) noexcept {
+  ::sigaction(signo, &before, nullptr);
+#if defined(__linux__) && defined(__x86_64__)
+  struct sigaction now {};
+  if (::sigaction(signo, nullptr, &now) != 0 || now.sa_flags == before.sa_flags) return;
+  if (now.sa_handler != SIG_DFL && now.sa_handler != SIG_IGN) return;
+  struct kernel_action {
+    void (*handler)(int);
+    unsigned long flags;
+    void (*restorer)();
+    std::uint64_t mask;
+  } raw{};
+  if (::syscall(SYS_rt_sigaction, signo, nullptr, &raw, sizeof raw.mask) != 0) return;
+  raw.flags = static_cast<unsigned>(before.sa_flags);
+  raw.restorer = nullptr;
+  ::syscall(SYS_rt_sigaction, signo, &raw, nullptr, sizeof raw.mask);
+#endif
 }
 
 inline bool has_disposition(int signo, signal_handler handler) noexcept {
@@ -280,7 +302,7 @@ inline void restore_dispositions() noexcept {
     const struct sigaction& before = process_signals.saved[signo];
     if ((process_signals.taken & signal_bit(signo)) != 0 && has_disposition(signo, process_signals.handler)) {
       process_signals.restored[signo].store(before.sa_handler, std::memory_order_seq_cst);
-      ::sigaction(signo, &before, nullptr);
+      put_back(signo, before);
     }
   }
   process_signals.taken = 0;

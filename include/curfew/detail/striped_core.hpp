@@ -155,12 +155,7 @@ class striped_core {
 
   bool on_drained(drain_hook& hook) noexcept {
     drain_visit<Sync> section(*lot_, this);
-    if (state_locked() == drained) {
-      section.run(hook);
-      return false;
-    }
-    section.add(hook, name_);
-    return true;
+    return section.add(hook, state_locked() == drained, name_);
   }
 
   bool cancel(drain_hook& hook) noexcept { return drain_visit<Sync>(*lot_, this).remove(hook); }

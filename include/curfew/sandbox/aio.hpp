@@ -229,7 +229,7 @@ class aio_provider {
 
   const std::shared_ptr<const aio_options> options_;
   const std::shared_ptr<pool> pool_;
-  std::list<fallback_signal_guard> fallbacks_;  // last: gone before what its callback uses
+  std::list<basic_fallback_signal_guard<Sync>> fallbacks_;  // last: gone before what its callback uses
 };
 
 }  // namespace sandbox

@@ -77,6 +77,12 @@ class search_state {
     script_ = std::move(choices);
   }
 
+  /// From the beginning, because the rules have changed.
+  void restart() {
+    nodes_.clear();
+    changed_ = 0;
+  }
+
   // ---- one run ----
 
   void begin() {
@@ -221,7 +227,7 @@ class search_state {
   }
 
   /// Whether the step that is ending has met what \p next is about to do.
-  bool meets(const std::array<footprint, 3>& next) const noexcept {
+  bool meets(const std::array<footprint, 4>& next) const noexcept {
     for (const footprint& mine : touched_) {
       for (const footprint& other : next) {
         if (mine.place == other.place && other.place != 0 && (mine.writes || other.writes)) return true;

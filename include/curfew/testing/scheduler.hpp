@@ -1,0 +1,552 @@
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// The threads of a run, as fibers of one real thread, and who goes on next. A thread announces each operation before
+/// it does it; the operation, and everything up to the thread's next announcement, is one step.
+
+#ifndef CURFEW_TESTING_SCHEDULER_HPP
+#define CURFEW_TESTING_SCHEDULER_HPP
+
+#include <algorithm>
+#include <bit>
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <curfew/detail/config.hpp>
+#include <curfew/testing/fiber.hpp>
+#include <curfew/testing/memory.hpp>
+#include <curfew/testing/outcome.hpp>
+#include <curfew/testing/search.hpp>
+
+CURFEW_BEGIN_NAMESPACE
+namespace testing::engine {
+
+enum class op_kind : unsigned char {
+  start, join_roles, join, load, store, exchange, modify, compare, fence, barrier, lock, try_lock, unlock, wait, notify,
+  now, sleep, yield
+};
+
+constexpr const char* to_string(op_kind kind) noexcept {
+  constexpr const char* names[] = {"start",   "join all", "join", "load", "store",    "exchange", "modify", "compare",
+                                   "fence",   "heavy fence", "lock", "try_lock", "unlock", "wait",  "notify", "now",
+                                   "sleep",   "yield"};
+  return names[static_cast<unsigned char>(kind)];
+}
+
+struct code_line {
+  const char* file = "";
+  unsigned line = 0;
+};
+
+/// What a thread is about to do.
+struct operation {
+  op_kind kind = op_kind::start;
+  unsigned char target = 0;  // of a join
+  std::array<footprint, 4> uses{};
+  code_line at;
+};
+
+/// A line of the story of a run.
+struct event {
+  unsigned thread;
+  op_kind kind;
+  place_kind on;
+  uint16_t ordinal;
+  bool reads, writes;
+  uint64_t before, after;
+  unsigned stale;  // how many newer stores the value read has
+  const char* remark;
+  const char* tag;  // the last named point its thread has passed
+  code_line at;
+};
+
+struct limits {
+  unsigned steps = 2000;
+  unsigned stale_reads = 0;
+  unsigned spurious_wakeups = 0;
+  unsigned timeouts = 2;
+  unsigned weak_failures = 0;
+};
+
+struct finding {
+  fault what = fault::none;
+  std::string message;
+};
+
+/// The roles of a body, and what comes before and after them on the main thread.
+struct body {
+  virtual ~body() = default;
+  virtual unsigned roles() const = 0;
+  virtual void set_up() = 0;
+  virtual void role(unsigned number) = 0;
+  virtual void tear_down() = 0;
+  virtual void lost() {}  // a failed run is over, and not unwound
+  virtual bool watches() const { return false; }
+  virtual void invariant() {}
+};
+
+class scheduler {
+ public:
+  using time_point = std::chrono::steady_clock::time_point;
+
+  scheduler(search_state& strategy, limits most) : search_(strategy), most_(most) { places_.resize(64); }
+  scheduler(const scheduler&) = delete;
+  scheduler& operator=(const scheduler&) = delete;
+
+  /// What restarts the exploration: the body turned out to use something that every step must know of.
+  bool orders_all() const noexcept { return orders_all_; }
+  bool unlock_steps() const noexcept { return unlock_steps_; }
+  void keep(bool all_ordered, bool unlocks) noexcept {
+    orders_all_ = all_ordered;
+    unlock_steps_ = unlocks;
+  }
+  bool restart() const noexcept { return restart_; }
+  uint64_t steps() const noexcept { return all_steps_; }
+  void tell(std::vector<event>* story) noexcept { story_ = story; }
+
+  finding run(body& what) {
+    const unobserved scope;
+    begin_run(what);
+    threads_[0].stack->enter(host_);
+    if (finding_.what != fault::none || restart_) abandon();
+    all_steps_ += step_count_;
+    return std::exchange(finding_, {});
+  }
+
+  [[noreturn]] void fail(fault what, std::string message) {
+    finding_ = {what, std::move(message)};
+    threads_[running_].stack->abandon();
+    host_.enter(*threads_[running_].stack);
+    std::abort();  // nobody comes back here
+  }
+
+  // ---- for the objects that run on it ----
+
+  unsigned self() const noexcept { return running_; }
+  const char* self_name() const noexcept { return running_ == 0 ? "main" : "thread"; }
+  void pass_tag(const char* tag) noexcept { threads_[running_].tag = tag; }
+  unsigned held() const noexcept { return threads_[running_].held; }
+
+  /// Zero-initialised storage of the running thread, one for each key.
+  void* local(const void* key, std::size_t size) {
+    for (auto& each : threads_[running_].locals) {
+      if (each.first == key) return each.second.get();
+    }
+    auto& added = threads_[running_].locals.emplace_back(key, new unsigned char[size]);
+    std::memset(added.second.get(), 0, size);
+    return added.second.get();
+  }
+
+  /// A number for an address, by order of asking: addresses differ from run to run.
+  uint64_t number_of(const void* address) {
+    for (std::size_t i = 0; i < numbered_.size(); ++i) {
+      if (numbered_[i] == address) return i + 1;
+    }
+    numbered_.push_back(address);
+    return numbered_.size();
+  }
+
+  unsigned spawn(std::function<void()> what, int role = -1) {
+    thread_state& parent = threads_[running_];
+    if (count_ == max_threads) fail(fault::check_failed, "a run may have at most seven threads besides the main one");
+    const unsigned number = count_++;
+    prepare(number);
+    thread_state& child = threads_[number];
+    child.work = std::move(what);
+    child.role = role;
+    child.order = parent.order;
+    child.hb.join(parent.hb);
+    child.coherent.join(parent.coherent);
+    publish(&edges_[next_edge_ % sizeof edges_]);
+    child.birth_edge = next_edge_++;
+    released(parent);
+    ++alive_;
+    return number;
+  }
+
+  bool finished(unsigned thread) const noexcept { return threads_[thread].finished; }
+
+ protected:
+  struct thread_state {
+    fiber* stack = nullptr;
+    bool in_body = false;
+    bool finished = true;
+    bool parked = false;
+    bool timed_out = false;
+    int role = -1;
+    unsigned held = 0;
+    operation pending;
+    uint16_t waits_on = 0;
+    time_point deadline = time_point::max();
+    vector_clock order;     // for the search: steps that its next one comes after
+    vector_clock hb;        // what happened before
+    vector_clock coherent;  // what it cannot fail to see; never less than hb
+    vector_clock to_acquire, to_release;  // of fences
+    int birth_edge = 0, death_edge = 0;
+    const char* tag = "";
+    std::function<void()> work;
+    std::vector<std::pair<const void*, std::unique_ptr<unsigned char[]>>> locals;
+  };
+
+  /// Announces an operation; returns when the thread has been chosen to do it.
+  void announce(const operation& next) {
+    thread_state& me = threads_[running_];
+    me.pending = next;
+    if (muted_) return;
+    if (alone()) {
+      if (++step_count_ > most_.steps) overrun();
+      return;
+    }
+    end_step();
+    const unsigned chosen = choose();
+    if (chosen != running_) go_on(chosen);
+    begin_step();
+  }
+
+  bool alone() const noexcept { return alive_ == 1; }
+  bool quiet() const noexcept { return alone() || muted_; }
+
+  /// The running thread has released what it did so far: what it does from now on is not part of it.
+  void released(thread_state& me) noexcept { me.coherent.at[running_] = ++me.hb.at[running_]; }
+
+  void wake(unsigned thread, bool by_time) {
+    thread_state& sleeper = threads_[thread];
+    sleeper.parked = false;
+    sleeper.timed_out = by_time;
+    std::erase(places_[sleeper.waits_on].waiters, static_cast<unsigned char>(thread));
+  }
+
+  void demand_restart(bool& flag) {
+    if (flag) return;
+    flag = restart_ = true;
+    fail(fault::none, {});
+  }
+
+  uint16_t add_place(const void* address, place_kind kind) {
+    if (place_count_ == places_.size()) places_.resize(2 * place_count_);
+    places_[place_count_].reset(address, kind, ++ordinals_[static_cast<unsigned>(kind)]);
+    return static_cast<uint16_t>(place_count_++);
+  }
+
+  void note(const operation& op, bool reads, bool writes, uint64_t before, uint64_t after, unsigned stale = 0,
+            const char* remark = "") {
+    if (story_ == nullptr) return;
+    const place& x = places_[op.uses[0].place];
+    story_->push_back({running_, op.kind, x.kind, x.ordinal, reads, writes, before, after, stale, remark,
+                       threads_[running_].tag, op.at});
+  }
+
+  search_state& search_;
+  const limits most_;
+  std::array<thread_state, max_threads> threads_{};
+  unsigned running_ = 0;
+  unsigned count_ = 0;
+  unsigned alive_ = 0;
+  bool muted_ = false;
+  thread_mask yielded_ = 0;
+  std::vector<place> places_;
+  std::size_t place_count_ = 0;
+  std::array<uint16_t, 8> ordinals_{};
+  uint32_t run_ = 0;
+  time_point now_{};
+  unsigned stale_used_ = 0, spurious_used_ = 0, timeouts_used_ = 0, weak_used_ = 0;
+  bool orders_all_ = false;
+  bool unlock_steps_ = false;
+  int next_edge_ = 0;
+  int living_ = 0;  // objects made in this run and not yet destroyed
+  std::vector<const void*> graves_;
+  vector_clock fences_;             // what sequentially consistent fences have made visible,
+  vector_clock sequential_stores_;  // and what such stores have
+  static inline char edges_[65536];
+
+  static constexpr uint16_t everything = 1;
+  static constexpr uint16_t the_clock = 2;
+
+ private:
+  void begin_run(body& what) {
+    run_ = ++last_run_;
+    body_ = &what;
+    place_count_ = 0;
+    ordinals_ = {};
+    add_place(nullptr, place_kind::none);
+    add_place(nullptr, place_kind::everything);
+    add_place(nullptr, place_kind::clock);
+    count_ = alive_ = 1;
+    running_ = 0;
+    roles_left_ = 0;
+    step_count_ = 0;
+    yielded_ = 0;
+    muted_ = restart_ = false;
+    now_ = time_point{} + std::chrono::hours(1);
+    stale_used_ = spurious_used_ = timeouts_used_ = weak_used_ = 0;
+    next_edge_ = 0;
+    living_ = 0;
+    graves_.clear();
+    fences_ = sequential_stores_ = {};
+    numbered_.clear();
+    if (story_ != nullptr) story_->clear();
+    search_.begin();
+    prepare(0);
+    threads_[0].birth_edge = next_edge_++;
+    publish(&edges_[threads_[0].birth_edge]);
+  }
+
+  void prepare(unsigned number) {
+    thread_state& fresh = threads_[number];
+    if (fresh.stack == nullptr) {
+      owned_[number] = std::make_unique<fiber>(&scheduler::live);
+      fresh.stack = owned_[number].get();
+    }
+    fresh.finished = fresh.parked = fresh.timed_out = false;
+    fresh.held = 0;
+    fresh.pending = {};
+    fresh.deadline = time_point::max();
+    fresh.order = fresh.hb = fresh.coherent = fresh.to_acquire = fresh.to_release = {};
+    fresh.hb.at[number] = fresh.coherent.at[number] = 1;
+    fresh.tag = "";
+    fresh.locals.clear();
+  }
+
+  // A failed run is not unwound: what runs is noexcept in places. Its stacks stay behind.
+  void abandon() {
+    for (unsigned i = 0; i < count_; ++i) {
+      threads_[i].finished = true;
+      if (!threads_[i].in_body) continue;
+      threads_[i].in_body = false;
+      owned_[i].release()->abandon();
+      threads_[i].stack = nullptr;
+      new std::function<void()>(std::move(threads_[i].work));
+      threads_[i].work = nullptr;
+    }
+  }
+
+  static scheduler*& instance() noexcept {
+    static constinit scheduler* current = nullptr;
+    return current;
+  }
+
+ public:
+  /// Where the objects of a body find the run they are part of; null outside of one.
+  static scheduler* current() noexcept { return instance(); }
+  class activation {
+   public:
+    explicit activation(scheduler& run) noexcept : before_(std::exchange(instance(), &run)) {}
+    ~activation() { instance() = before_; }
+    activation(const activation&) = delete;
+    activation& operator=(const activation&) = delete;
+
+   private:
+    scheduler* before_;
+  };
+
+ private:
+  // The life of a fiber: one thread of a run after another.
+  static void live() noexcept {
+    for (;;) {
+      scheduler& s = *instance();
+      const unsigned me = s.running_;
+      thread_state& mine = s.threads_[me];
+      mine.in_body = true;
+      observe(&edges_[static_cast<std::size_t>(mine.birth_edge) % sizeof edges_]);
+      if (me == 0) {
+        s.live_main();
+        mine.in_body = false;
+        mine.finished = true;
+        s.host_.enter(*mine.stack);
+      } else {
+        s.begin_step();
+        s.guarded([&] { mine.work(); });
+        mine.work = nullptr;
+        mine.death_edge = s.next_edge_++;
+        publish(&edges_[static_cast<std::size_t>(mine.death_edge) % sizeof edges_]);
+        s.end_step();
+        mine.in_body = false;
+        mine.finished = true;
+        --s.alive_;
+        if (mine.role >= 0) --s.roles_left_;
+        const unsigned next = s.choose();
+        s.running_ = next;
+        s.threads_[next].stack->enter(*mine.stack);
+      }
+    }
+  }
+
+  template <class F>
+  void guarded(F&& f) {
+    unobserved::end();
+    try {
+      f();
+    } catch (const std::exception& error) {
+      unobserved::begin();
+      fail(fault::exception, std::string("an exception left the body: ") + error.what());
+    } catch (...) {
+      unobserved::begin();
+      fail(fault::exception, "an exception left the body");
+    }
+    unobserved::begin();
+  }
+
+  void live_main() {
+    guarded([&] { body_->set_up(); });
+    const unsigned roles = body_->roles();
+    roles_left_ = roles;
+    for (unsigned i = 0; i < roles; ++i) spawn([this, i] { body_->role(i); }, static_cast<int>(i));
+    thread_state& me = threads_[0];
+    me.pending = {};
+    me.pending.kind = op_kind::join_roles;
+    if (roles != 0) {
+      end_step();
+      go_on(choose());
+      for (unsigned i = 1; i < count_; ++i) {
+        if (threads_[i].role < 0) continue;
+        me.hb.join(threads_[i].hb);
+        me.coherent.join(threads_[i].hb);
+        me.order.join(threads_[i].order);
+        observe(&edges_[static_cast<std::size_t>(threads_[i].death_edge) % sizeof edges_]);
+      }
+      if (!alone()) begin_step();
+    }
+    guarded([&] { body_->tear_down(); });
+    if (!alone()) fail(fault::leak, "a thread that the body has started is still running");
+    if (living_ != 0) {
+      fail(fault::leak, std::to_string(living_) + " atomics, mutexes or condition variables made by the body were not destroyed");
+    }
+  }
+
+  void go_on(unsigned next) {
+    fiber& mine = *threads_[running_].stack;
+    running_ = next;
+    threads_[next].stack->enter(mine);
+  }
+
+  void begin_step() {
+    if (++step_count_ > most_.steps) overrun();
+    if (body_->watches()) {
+      muted_ = true;
+      guarded([&] { body_->invariant(); });
+      muted_ = false;
+    }
+    thread_state& me = threads_[running_];
+    search_.begin_step(running_, me.order);
+    if (orders_all_) search_.use(places_[everything], everything, false, me.order);
+  }
+
+  void end_step() {
+    if (search_.samples_operations()) {
+      for (unsigned i = 0; i < count_; ++i) {
+        if (!threads_[i].finished && (i == running_ || search_.meets(threads_[i].pending.uses))) search_.shuffle(i);
+      }
+    }
+    search_.end_step(threads_[running_].order, [this](unsigned thread) { return threads_[thread].pending.uses; });
+  }
+
+  bool can_go_on(const thread_state& thread) const noexcept {
+    switch (thread.pending.kind) {
+      case op_kind::lock: return !thread.parked && places_[thread.pending.uses[0].place].owner < 0;
+      case op_kind::join: return threads_[thread.pending.target].finished;
+      case op_kind::join_roles: return roles_left_ == 0;
+      default: return true;
+    }
+  }
+
+  unsigned choose() {
+    for (;;) {
+      thread_mask able = 0;
+      uint32_t print = 0;
+      for (unsigned i = 0; i < count_; ++i) {
+        const thread_state& each = threads_[i];
+        if (each.finished || !can_go_on(each)) continue;
+        able |= bit(i);
+        print = print * 0x01000193u + (i + 1) * 64 + static_cast<unsigned>(each.pending.kind) + each.pending.uses[0].place * 1024u;
+      }
+      if (able == 0) {
+        if (!let_time_pass()) stuck();
+        continue;
+      }
+      if ((able & ~yielded_) != 0) {
+        able &= ~yielded_;
+      } else {
+        yielded_ = 0;
+      }
+      if ((able & (able - 1)) != 0) return search_.pick_thread({able, running_, print});
+      const unsigned only = static_cast<unsigned>(std::countr_zero(able));
+      search_.only_thread(only);
+      return only;
+    }
+  }
+
+  // Nobody can go on, but somebody waits with a deadline: the earliest one has passed.
+  bool let_time_pass() {
+    unsigned first = max_threads;
+    for (unsigned i = 0; i < count_; ++i) {
+      const thread_state& each = threads_[i];
+      if (each.finished || !each.parked || each.deadline == time_point::max()) continue;
+      if (first == max_threads || each.deadline < threads_[first].deadline) first = i;
+    }
+    if (first == max_threads) return false;
+    now_ = std::max(now_, threads_[first].deadline);
+    wake(first, true);
+    for (unsigned i = 0; i < count_; ++i) threads_[first].order.join(threads_[i].order);
+    return true;
+  }
+
+  [[noreturn]] void overrun() {
+    fail(fault::livelock, "more than " + std::to_string(most_.steps) + " steps: the threads keep each other busy, or the body is too long");
+  }
+
+  [[noreturn]] void stuck() {
+    std::string text = "nobody can go on:";
+    bool lost = false;
+    for (unsigned i = 0; i < count_; ++i) {
+      const thread_state& each = threads_[i];
+      if (each.finished || (i == 0 && each.pending.kind == op_kind::join_roles)) continue;
+      text += "\n  " + name_of(i);
+      if (each.parked) {
+        const place& on = places_[each.waits_on];
+        lost = lost || on.lost_notify;
+        text += " waits for a notification";
+        if (on.lost_notify) text += ", and one came before it waited";
+      } else if (each.pending.kind == op_kind::lock) {
+        const int owner = places_[each.pending.uses[0].place].owner;
+        text += " wants a mutex that " + name_of(static_cast<unsigned>(owner)) + " holds";
+      } else {
+        text += std::string(" is at ") + to_string(each.pending.kind);
+      }
+      if (each.pending.at.line != 0) text += " (" + std::string(each.pending.at.file) + ":" + std::to_string(each.pending.at.line) + ")";
+    }
+    fail(lost ? fault::lost_wakeup : fault::deadlock, std::move(text));
+  }
+
+ public:
+  std::string name_of(unsigned thread) const {
+    if (thread == 0) return "main";
+    if (threads_[thread].role >= 0) return "role " + std::to_string(threads_[thread].role);
+    return "thread " + std::to_string(thread);
+  }
+
+ private:
+  fiber host_;
+  std::array<std::unique_ptr<fiber>, max_threads> owned_{};
+  body* body_ = nullptr;
+  unsigned roles_left_ = 0;
+  unsigned step_count_ = 0;
+  uint64_t all_steps_ = 0;
+  bool restart_ = false;
+  finding finding_;
+  std::vector<event>* story_ = nullptr;
+  std::vector<const void*> numbered_;
+  static inline constinit uint32_t last_run_ = 0;  // objects outlive runs, and must not take one for another
+};
+
+}  // namespace testing::engine
+CURFEW_END_NAMESPACE
+
+#endif  // CURFEW_TESTING_SCHEDULER_HPP
