@@ -138,7 +138,7 @@ struct batch {
     quarantine::empty();
   }
 
-  std::unique_ptr<Race> races[16];
+  std::unique_ptr<Race> races[4];
 };
 
 }  // namespace stress

@@ -12,6 +12,7 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <type_traits>
 #include <utility>
@@ -587,6 +588,86 @@ TYPED_TEST(AdmissionFenceRace, Rule10_CancelBeatsALastLeaverThatHasNotCollectedT
   leaver.join();
   EXPECT_TRUE(fence.is_drained());
   EXPECT_EQ(counter.runs.load(), 0);
+}
+
+// --- visibility where only one operation carries it
+// -------------------------------------------------------------------
+
+// Holds one thread at one point and, unlike a park, orders nothing: what the threads then see of each other they see
+// through the fence alone, and ThreadSanitizer notices when they do not.
+struct silent_sync : curfew::std_sync {
+  static inline std::atomic<const char*> point{nullptr};
+  static inline std::atomic<int> stage{0};  // 1: somebody is there, 2: may go on
+  static inline constinit thread_local bool held_here = false;
+
+  static void here(const char* tag) noexcept {
+    if (!held_here || std::string_view(tag) != point.load(std::memory_order_relaxed)) return;
+    held_here = false;
+    stage.store(1, std::memory_order_relaxed);
+    while (stage.load(std::memory_order_relaxed) != 2) std::this_thread::yield();
+  }
+  static void arm(const char* tag) noexcept {
+    point.store(tag, std::memory_order_relaxed);
+    stage.store(0, std::memory_order_relaxed);
+  }
+  static void await() noexcept {
+    while (stage.load(std::memory_order_relaxed) != 1) std::this_thread::yield();
+  }
+  static void go_on() noexcept { stage.store(2, std::memory_order_relaxed); }
+};
+
+// The state looked open, then a whole epoch went by: only the operation that admits can show what preceded the opening.
+template <class Fence>
+void overtaken_entrant_sees_the_opening(const char* point) {
+  watchdog dog("overtaken_entrant_sees_the_opening");
+  Fence fence;
+  int plain = 0;
+  int seen = 0;
+  std::atomic<bool> admitted{false};
+  silent_sync::arm(point);
+  std::thread entrant([&] {
+    silent_sync::held_here = true;
+    if (auto pass = fence.try_enter()) {
+      seen = plain;
+      admitted.store(true);
+    }
+  });
+  silent_sync::await();
+  plain = 1;
+  fence.close();
+  EXPECT_TRUE(fence.reopen());
+  silent_sync::go_on();
+  entrant.join();
+  EXPECT_TRUE(admitted.load());
+  EXPECT_EQ(seen, 1);
+}
+
+TEST(AdmissionFenceStripedRace, Rule5_AnOvertakenEntrantSeesWhatPrecededTheOpening) {
+  overtaken_entrant_sees_the_opening<curfew::basic_admission_fence<silent_sync>>("fence.enter.checked");
+}
+
+TEST(AdmissionFenceCompactRace, Rule5_AnOvertakenEntrantSeesWhatPrecededTheOpening) {
+  overtaken_entrant_sees_the_opening<curfew::basic_compact_admission_fence<silent_sync>>("compact.enter.checked");
+}
+
+// Somebody leaves after the harvest has passed its stripe, and the closer is then the one who finds the fence empty.
+TEST(AdmissionFenceStripedRace, Rule5_ACloserThatIsTheLastSeesWhatLeaversWrote) {
+  watchdog dog("Rule5_ACloserThatIsTheLastSeesWhatLeaversWrote");
+  curfew::basic_admission_fence<silent_sync> fence;
+  auto pass = fence.enter();
+  int plain = 0;
+  int seen = 0;
+  silent_sync::arm("fence.close.harvested");
+  std::thread closer([&] {
+    silent_sync::held_here = true;
+    if (fence.drain_for(0s)) seen = plain;
+  });
+  silent_sync::await();
+  plain = 1;
+  pass.release();
+  silent_sync::go_on();
+  closer.join();
+  EXPECT_EQ(seen, 1);
 }
 
 // --- fork -----------------------------------------------------------------------------------------------------------

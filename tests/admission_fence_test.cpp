@@ -510,37 +510,45 @@ TYPED_TEST(AdmissionFence, Rule5_AHookSeesWhatLeaversWrote) {
 }
 
 TYPED_TEST(AdmissionFence, Rule5_WhoeverIsAdmittedSeesWhatPrecededTheOpening) {
-  TypeParam fence;
-  int plain = 0;
-  fence.close();
-  std::atomic<bool> wrong{false};
-  std::thread entrant([&] {
-    for (;;) {
-      if (auto pass = fence.try_enter()) {
-        if (plain != 1) wrong.store(true);
-        return;
+  for (const bool occupied : {false, true}) {
+    TypeParam fence;
+    typename TypeParam::pass inside;
+    if (occupied) inside = fence.enter();
+    int plain = 0;
+    fence.close();
+    int seen = 0;
+    std::thread entrant([&] {
+      for (;;) {
+        if (auto pass = fence.try_enter()) {
+          seen = plain;
+          return;
+        }
+        std::this_thread::yield();
       }
-      std::this_thread::yield();
-    }
-  });
-  plain = 1;
-  EXPECT_TRUE(fence.reopen());
-  entrant.join();
-  EXPECT_FALSE(wrong.load());
+    });
+    plain = 1;
+    EXPECT_TRUE(occupied ? fence.cancel_close() : fence.reopen());
+    entrant.join();
+    EXPECT_EQ(seen, 1);
+  }
 }
 
 TYPED_TEST(AdmissionFence, Rule5_WhoeverIsRefusedSeesWhatPrecededTheClosing) {
-  TypeParam fence;
-  int plain = 0;
-  int seen = 0;
-  std::thread entrant([&] {
-    while (fence.try_enter()) std::this_thread::yield();
-    seen = plain;
-  });
-  plain = 1;
-  fence.close();
-  entrant.join();
-  EXPECT_EQ(seen, 1);
+  for (const bool occupied : {false, true}) {
+    TypeParam fence;
+    typename TypeParam::pass inside;
+    if (occupied) inside = fence.enter();
+    int plain = 0;
+    int seen = 0;
+    std::thread entrant([&] {
+      while (fence.try_enter()) std::this_thread::yield();
+      seen = plain;
+    });
+    plain = 1;
+    fence.close();
+    entrant.join();
+    EXPECT_EQ(seen, 1);
+  }
 }
 
 // --- rule 6: destroying at once (the deterministic cases are race tests)

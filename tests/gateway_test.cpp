@@ -30,6 +30,8 @@
 #include <utility>
 #include <vector>
 
+#include <curfew/detail/directory_tree.hpp>
+
 #include "tests/support/park.hpp"
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
@@ -66,6 +68,21 @@ std::string gateway_path() {
   return path.substr(0, path.rfind('/') + 1) + "../docs/examples/gateway";
 #endif
 }
+
+/// A place for the directories of the gateways, also of those that are killed and cannot remove theirs.
+class private_tmpdir : public ::testing::Environment {
+ public:
+  void SetUp() override {
+    path_ = ::testing::TempDir() + "/curfew-gateway-test-XXXXXX";
+    ASSERT_NE(::mkdtemp(path_.data()), nullptr);
+    ::setenv("TMPDIR", path_.c_str(), 1);
+  }
+  void TearDown() override { EXPECT_TRUE(curfew::detail::remove_tree(AT_FDCWD, path_.c_str())); }
+
+ private:
+  std::string path_;
+};
+const auto* const tmpdir = ::testing::AddGlobalTestEnvironment(new private_tmpdir);
 
 std::vector<pid_t> living_members(pid_t group) {
   std::vector<pid_t> found;
@@ -110,6 +127,7 @@ class gateway {
       ::execv(argv[0], argv.data());
       ::_exit(126);
     }
+    first_pid = pid_;
     ::close(out[1]);
     ::close(err[1]);
     out_ = out[0];
@@ -206,6 +224,7 @@ class gateway {
 
   std::vector<said> lines;
   std::string errors;
+  pid_t first_pid = 0;  // still known after the end
 
  private:
   bool read_line() {
@@ -241,6 +260,11 @@ void expect_nothing_left(const gateway& program) {
   EXPECT_EQ(program.number("proof .*", "created"), program.number("proof .*", "destroyed"));
   EXPECT_EQ(program.number("proof .*", "adopted"), 0);
   for (const pid_t group : program.groups()) EXPECT_TRUE(living_members(group).empty()) << group;
+  const std::string own = "-" + std::to_string(program.first_pid) + "-";
+  DIR* const dir = ::opendir(std::getenv("TMPDIR"));
+  while (const dirent* entry = ::readdir(dir))
+    EXPECT_EQ(std::string(entry->d_name).find(own), std::string::npos) << "a directory is left: " << entry->d_name;
+  ::closedir(dir);
 }
 
 TEST(Gateway, G1_EveryLineHasItsForm) {

@@ -1147,6 +1147,28 @@ TEST(ProcessBackend, RP5_ACommandThatMeetsTheEndOfItsSandboxIsEndedOrRefused) {
   EXPECT_TRUE(living_members(group_of(info)).empty());
 }
 
+TEST(ProcessBackend, RP5_DestroyWaitsForACommandThatIsAboutToJoin) {
+  const watchdog dog("RP5 joining");
+  basic_process_backend<park_sync> backend;
+  backend.create(request("box"));
+  exec_result result;
+  std::atomic<bool> gone{false};
+  std::optional<park> about(std::in_place, "process_forker.spawn.ready");
+  std::thread command([&] { result = backend.exec("box", {"sleep", "1000"}, 60s); });
+  ASSERT_TRUE(about->wait_arrived());
+  std::thread destroyer([&] {
+    EXPECT_TRUE(backend.destroy("box"));
+    gone.store(true, std::memory_order_seq_cst);
+  });
+  // It must not get past this command; a wrong one does so at once.
+  EXPECT_FALSE(eventually([&] { return gone.load(std::memory_order_seq_cst); }, 200ms));
+  about.reset();
+  command.join();
+  destroyer.join();
+  EXPECT_EQ(result.exit_code, 128 + SIGTERM);
+  EXPECT_TRUE(children().empty());
+}
+
 TEST(ProcessBackend, RP5_ManyCommandsAtOnce) {
   const watchdog dog("RP5 many");
   process_backend backend;

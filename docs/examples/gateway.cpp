@@ -420,7 +420,7 @@ int main(int argc, char** argv) {
   curfew::lifespan_options options;
   options.name = "gateway";
   options.stage_drain = 3s;
-  options.stage_reserve = 500ms;  // even a hurried drain leaves the sandboxes time for an orderly end
+  options.stage_reserve = 500ms;           // even a hurried drain leaves the sandboxes time for an orderly end
   curfew::ordered_lifespan life(options);  // owns SIGTERM and SIGINT from here on
   journal out;
 

@@ -107,6 +107,11 @@ class lifespan_control : public leaked_node {
   lifespan_control(const lifespan_control&) = delete;
   lifespan_control& operator=(const lifespan_control&) = delete;
 
+  /// What the lifespan itself has not given back: it may have failed right after taking it.
+  ~lifespan_control() {
+    if (!in_forked_child()) hand_back();
+  }
+
   const lifespan_options& options() const noexcept {
     return options_;
   }

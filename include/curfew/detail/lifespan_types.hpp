@@ -185,6 +185,8 @@ enum class lifespan_event_kind : unsigned char {
 
 /// Told to observers, one at a time, on the thread that drives the lifespan.
 struct lifespan_event {
+  using enum lifespan_event_kind;
+
   lifespan_event_kind kind;
   std::string stage;      ///< empty when it is about the lifespan
   lifespan_phase phase;   ///< of stage_* events

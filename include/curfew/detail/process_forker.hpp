@@ -58,6 +58,7 @@ class process_forker {
     }
     plan.report = write_end.get();
     plan.host = ::getpid();
+    Sync::here("process_forker.spawn.ready");
     order mine{&plan};
     {
       std::unique_lock lock(mutex_);

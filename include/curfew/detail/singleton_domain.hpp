@@ -40,7 +40,7 @@ template <class Sync>
 struct creation_thread {
   creation_frame<Sync>* innermost;    // what this thread is creating, innermost first
   singleton_node<Sync>* waiting_for;  // whose flight it sleeps for
-  bool forking;                       // it is between the prepare handler and the one after, and has the lock
+  const void* forking;                // it is between the fork handlers of this domain, and has its lock
 };
 
 /// One creation in progress, in the stack frame of the thread that does it.
@@ -127,7 +127,7 @@ class singleton_domain {
   class section {
    public:
     explicit section(singleton_domain& domain) noexcept : lock_(domain.mutex_, std::defer_lock) {
-      if (self().forking) {
+      if (self().forking == &domain) {
         domain.recover_if_child();
       } else {
         lock_.lock();
@@ -142,7 +142,8 @@ class singleton_domain {
       mine.next = what.waiters;
       what.waiters = &mine;
       while (!mine.woken) {
-        if (deadline == time_point::min() || Sync::clock::now() >= deadline || !lock_.owns_lock()) {
+        const bool bounded = deadline != time_point::max();
+        if (!lock_.owns_lock() || (bounded && Sync::clock::now() >= deadline)) {
           for (waiter** link = &what.waiters; *link != nullptr; link = &(*link)->next) {
             if (*link != &mine) continue;
             *link = mine.next;
@@ -150,10 +151,10 @@ class singleton_domain {
           }
           return false;
         }
-        if (deadline == time_point::max()) {
-          mine.wake.wait(lock_);
-        } else {
+        if (bounded) {
           mine.wake.wait_until(lock_, deadline);
+        } else {
+          mine.wake.wait(lock_);
         }
       }
       return true;
@@ -210,7 +211,7 @@ class singleton_domain {
     creation_chain chain;
     for (const node* each = &what; each != nullptr && each->flight != nullptr;) {
       chain.add(each->name);
-      if (each->flight->thread == &me || me.forking) return chain;
+      if (each->flight->thread == &me || me.forking != nullptr) return chain;
       each = each->flight->thread->waiting_for;
     }
     return {};
@@ -300,15 +301,15 @@ void singleton_domain<Sync>::install_fork_handlers() noexcept {
       [] {
         process_singletons<Sync>.mutex_.lock();
         process_singletons<Sync>.forked_from_ = ::getpid();
-        self().forking = true;
+        self().forking = &process_singletons<Sync>;
       },
       [] {
-        self().forking = false;
+        self().forking = nullptr;
         process_singletons<Sync>.mutex_.unlock();
       },
       [] {
         process_singletons<Sync>.recover_if_child();
-        self().forking = false;
+        self().forking = nullptr;
         process_singletons<Sync>.mutex_.unlock();
       });
   // Out of memory: forking works as in any program with a lock, and the next singleton tries again.

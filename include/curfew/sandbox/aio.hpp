@@ -93,11 +93,14 @@ class aio_provider {
   /// nothing. \throws admission_refused after shutdown or reset; std::system_error when no thread can be made
   void start() {
     pool_->start(options_->maintain_interval, options_->renewal_interval, [this] {
+      if (!fallbacks_.empty()) return;
       const auto shut_down = [weak = std::weak_ptr<pool>(pool_)](int) {
         if (const auto self = weak.lock()) self->finish(false);
       };
+      decltype(fallbacks_) all;  // all of them or none
       for (const int signal : options_->fallback_signals)
-        fallbacks_.emplace_back(std::initializer_list<int>{signal}, shut_down);
+        all.emplace_back(std::initializer_list<int>{signal}, shut_down);
+      fallbacks_.swap(all);
     });
   }
 

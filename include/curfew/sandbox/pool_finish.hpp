@@ -132,9 +132,10 @@ class pool_finish {
   // to be no other, or can be none.
   void end_batch(const std::shared_ptr<core>& pool, const std::shared_ptr<batch>& all, time_point until) {
     std::vector<typename Sync::thread> threads;
-    if (const std::size_t wanted = pool->settings.destroy_parallelism; wanted > 1) try {
-        threads.reserve(std::min(wanted, all->jobs.size()));
-        while (threads.size() < threads.capacity())
+    const std::size_t wanted = std::min<std::size_t>(pool->settings.destroy_parallelism, all->jobs.size());
+    if (pool->settings.destroy_parallelism > 1) try {
+        threads.reserve(wanted);
+        while (threads.size() < wanted)
           threads.emplace_back([pool, all, until, inside = all->helpers.enter()]() mutable {
             work_off(*pool, *all, until);
             inside.release();

@@ -15,6 +15,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <new>
 #include <optional>
 #include <set>
 #include <string>
@@ -207,8 +208,9 @@ class sandbox_pool final : public lease_host, public std::enable_shared_from_thi
   lease create(const owner_key& owner, const std::string& request, slot place, bool anonymous) {
     const typename core::making_guard in_flight(core_, request);
     entry fresh{.info = {}, .request = request, .owner = owner, .active_at = core_.now(), .anonymous = anonymous};
-    grantee to{
-        core_.call_create({request, owner, core_.settings.environment, core_.settings.time_to_live}, fresh, place)};
+    grantee to{.owner = owner, .whose = owner};
+    to.info =
+        core_.call_create({request, owner, core_.settings.environment, core_.settings.time_to_live}, fresh, place);
     Sync::here("pool.acquire.created");
     const bool unnamed = to.info.id.empty();
     if (unnamed) to.info.id = request;
@@ -220,25 +222,25 @@ class sandbox_pool final : public lease_host, public std::enable_shared_from_thi
       core_.refuse_tracked(id);
       try {
         taken = !unnamed && core_.store->take(id, core_.settings.owner_id, core_.settings.lease_ttl);
-      } catch (...) {
+        Sync::here("pool.acquire.taken");
+        to.at = core_.now();
+      } catch (...) {  // the store, or the clock; what was made is ended first
         unanswered = std::current_exception();
         core_.count(&provider_stats::backend_errors);
       }
-      Sync::here("pool.acquire.taken");
       fresh.info = to.info;
-      to.whose = to.owner = owner;
-      to.at = core_.now();
       const guard lock(core_.mutex);
       core_.refuse_tracked_locked(id);
       const auto at = core_.table.track(std::move(fresh), std::move(place), slot_state::transitioning);
       ++core_.counters.created;
-      if (taken && !core_.fence.is_closed()) return occupy(at, std::move(to));
+      if (taken && !unanswered && !core_.fence.is_closed()) return occupy(at, std::move(to));
       if (!unnamed) ++core_.counters.discarded;
       unwanted.emplace(victim{{}, at, slot_state::active});
     } catch (const identity_conflict&) {
-      throw;         // it is somebody else's
-    } catch (...) {  // no memory, or a throwing clock: nothing was tracked, so it must go now
+      throw;                           // it is somebody else's
+    } catch (const std::bad_alloc&) {  // nothing was tracked, so it must go now
       static_cast<void>(core_.destroy_repeatedly(id, core::no_limit));
+      core_.release_in_store(id);
       throw;
     }
     core_.end(std::move(*unwanted), nullptr, nullptr, core::no_limit, true);
@@ -345,7 +347,7 @@ class sandbox_pool final : public lease_host, public std::enable_shared_from_thi
  private:
   // What a lease is made of, copied before the critical section that may not throw.
   struct grantee {
-    sandbox_info info;
+    sandbox_info info = {};
     owner_key owner = {}, whose = {};
     time_point at = {};
   };

@@ -164,11 +164,8 @@ class explorer_engine : public scheduler {
     const operation op = ready(op_kind::try_lock, locate(address, id, place_kind::mutex, 0), true, at);
     place& x = begin(op);
     const bool free = x.owner < 0;
-    if (free) {
-      own(x, op.uses[0].place);
-    } else {
-      use(op.uses[0].place, false);
-    }
+    use(op.uses[0].place, free);  // unlike a lock, it can come before the unlock that it met
+    if (free) own(x);
     note(op, true, free, 0, 0, 0, free ? "gets it" : "is refused");
     return free;
   }
@@ -437,13 +434,14 @@ class explorer_engine : public scheduler {
   void take(const operation& op) {
     place& x = begin(op);
     if (x.owner >= 0) fail(fault::deadlock, name_of(running_) + " waits for a mutex that nobody else can release" + where(op.at));
-    own(x, op.uses[0].place);
+    if (!quiet()) search_.use_lock(x, op.uses[0].place, me().order);
+    own(x);
     note(op, false, true, 0, 0);
   }
 
-  void own(place& x, uint16_t number) {
+  void own(place& x) {
     thread_state& self = me();
-    if (!quiet()) search_.use_lock(x, number, self.order);
+    x.last_lock = search_.current();
     yielded_ &= bit(running_);
     x.owner = static_cast<signed char>(running_);
     ++self.held;

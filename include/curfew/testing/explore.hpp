@@ -32,6 +32,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -60,6 +61,8 @@ struct explore_options {
   unsigned weak_failures = 0;             ///< of compare_exchange_weak, for no reason, in one schedule
   bool shorten = true;                    ///< looks for a shorter schedule with the same fault
   bool print = true;                      ///< the story, to stderr
+  /// Called with the events of every complete schedule that did not fail; slow, for tests of the explorer.
+  std::function<void(const std::vector<engine::event>&)> visit = {};
   std::string replay = {};                ///< not empty: only this one; the environment's CURFEW_REPLAY does the same
 };
 
@@ -216,6 +219,8 @@ class exploring {
   std::optional<failure> search_for(search how, unsigned bound, uint64_t most_schedules, limits most, fault wanted,
                                     exploration* account) {
     machine m(how, bound, options_.seed, most);
+    std::vector<event> events;
+    if (options_.visit) m.run.tell(&events);
     std::optional<machine> checker;
     const auto begun = std_sync::clock::now();
     std::optional<failure> result;
@@ -224,7 +229,11 @@ class exploring {
     while (more && count < most_schedules) {
       const finding found = run_once(m);
       ++count;
-      if (m.strategy.redundant()) ++redundant;
+      if (m.strategy.redundant()) {
+        ++redundant;
+      } else if (options_.visit && found.what == fault::none) {
+        options_.visit(events);
+      }
       if (found.what != fault::none && (wanted == fault::none || found.what == wanted)) {
         result = failure{found.what, found.message, m.strategy.taken(), m.strategy.print(), m.strategy.preemptions()};
         break;

@@ -172,18 +172,18 @@ class search_state {
   void use(place& x, uint16_t number, bool writes, vector_clock& order) {
     const unsigned thread = steps_.back().thread;
     touched_.push_back({number, writes});
+    order.join(x.after_write);
+    if (writes) order.join(x.after_reads);
     if (fresh()) {
       if (writes) {
         thread_mask others = x.readers & ~bit(thread);
-        if (x.readers == 0 && x.last_write >= 0) reverse(x.last_write, thread);
-        for (; others != 0; others &= others - 1) reverse(x.last_read[lowest(others)], thread);
+        if (x.readers == 0 && x.last_write >= 0) reverse(x.last_write, thread, order);
+        for (; others != 0; others &= others - 1) reverse(x.last_read[lowest(others)], thread, order);
       } else if (x.last_write >= 0) {
-        reverse(x.last_write, thread);
+        reverse(x.last_write, thread, order);
       }
     }
-    order.join(x.after_write);
     if (writes) {
-      order.join(x.after_reads);
       x.last_write = current();
       x.readers = 0;
       x.after_write = order;
@@ -199,16 +199,16 @@ class search_state {
   void use_lock(place& x, uint16_t number, vector_clock& order) {
     const unsigned thread = steps_.back().thread;
     touched_.push_back({number, true});
-    if (fresh()) {
-      if (x.last_lock >= 0) reverse(x.last_lock, thread);
-      for (thread_mask others = x.readers & ~bit(thread); others != 0; others &= others - 1) {
-        reverse(x.last_read[lowest(others)], thread);
-      }
-    }
     order.join(x.after_write);
     order.join(x.after_reads);
     order.join(x.after_unlock);
-    x.last_lock = x.last_write = current();
+    if (fresh()) {
+      if (x.last_lock >= 0) reverse(x.last_lock, thread, order);
+      for (thread_mask others = x.readers & ~bit(thread); others != 0; others &= others - 1) {
+        reverse(x.last_read[lowest(others)], thread, order);
+      }
+    }
+    x.last_write = current();
     x.readers = 0;
     x.after_write = order;
     x.after_reads = {};
@@ -340,8 +340,8 @@ class search_state {
   bool fresh() const noexcept { return reduces() && at_ >= changed_; }
 
   /// The step \p earlier and the current step of \p thread could have come the other way round: sees to it that a run
-  /// is made in which they do.
-  void reverse(int earlier, unsigned thread) {
+  /// is made in which they do. \p order is what the current step comes after, the earlier one included.
+  void reverse(int earlier, unsigned thread, const vector_clock& order) {
     const step& early = steps_[static_cast<std::size_t>(earlier)];
     if (early.thread == thread || before_.knows(early.thread, static_cast<uint16_t>(earlier + 1)) || early.node < 0) {
       return;
@@ -355,7 +355,7 @@ class search_state {
       begins[later.thread] = static_cast<uint16_t>(i + 1);
       if (independent(later.order, begins, later.thread)) first |= bit(later.thread);
     }
-    if (begins[thread] == 0 && independent(before_, begins, thread)) first |= bit(thread);
+    if (begins[thread] == 0 && independent(order, begins, thread)) first |= bit(thread);
     node& at = nodes_[static_cast<std::size_t>(early.node)];
     if ((first & (at.wanted | at.sleeping)) != 0) return;
     first &= at.enabled;

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// The list of bodies. CURFEW_CASES_ONLY, when defined, names the one family that is compiled: 1 fence, 2 singleton,
+/// 3 parts.
+
+#ifndef CURFEW_TESTS_MODEL_CASES_ALL_HPP
+#define CURFEW_TESTS_MODEL_CASES_ALL_HPP
+
+#ifndef CURFEW_CASES_ONLY
+#define CURFEW_CASES_ONLY 0
+#endif
+
+#if CURFEW_CASES_ONLY == 0 || CURFEW_CASES_ONLY == 1
+#include "model/cases/fence.hpp"
+#endif
+#if CURFEW_CASES_ONLY == 0 || CURFEW_CASES_ONLY == 2
+#include "model/cases/singleton.hpp"
+#endif
+#if CURFEW_CASES_ONLY == 0 || CURFEW_CASES_ONLY == 3
+#include "model/cases/parts.hpp"
+#endif
+
+namespace curfew_cases {
+
+/// Calls `visit.template operator()<Case>(name)` for every body, with the policy \p Sync.
+template <class Sync, class Visit>
+void for_each_case(Visit&& visit) {
+#if CURFEW_CASES_ONLY == 0 || CURFEW_CASES_ONLY == 1
+  using striped = curfew::basic_admission_fence<Sync>;
+  using compact = curfew::basic_compact_admission_fence<Sync>;
+#define CURFEW_BOTH(body)                                            \
+  visit.template operator()<body<striped, Sync>>(#body);             \
+  visit.template operator()<body<compact, Sync>>("compact_" #body)
+  CURFEW_BOTH(fence_enter_close);
+  CURFEW_BOTH(fence_destroyed_by_drainer);
+  CURFEW_BOTH(fence_destroyed_under_closer);
+  CURFEW_BOTH(fence_destroyed_by_poller);
+  CURFEW_BOTH(fence_destructor_waits);
+  CURFEW_BOTH(fence_refused_stays_refused);
+  CURFEW_BOTH(fence_refused_after_close);
+  CURFEW_BOTH(fence_leavers_publish);
+  CURFEW_BOTH(fence_clone_while_closing);
+  CURFEW_BOTH(fence_reopen_slow_leaver);
+  CURFEW_BOTH(fence_reopen_late_entrant);
+  CURFEW_BOTH(fence_reopen_publishes);
+  CURFEW_BOTH(fence_cancel_carries_over);
+  CURFEW_BOTH(fence_two_drainers);
+  CURFEW_BOTH(fence_drainer_misses_nothing);
+  CURFEW_BOTH(fence_two_closers);
+  CURFEW_BOTH(fence_drain_times_out);
+  CURFEW_BOTH(fence_hook_destroys);
+  CURFEW_BOTH(fence_hook_cancelled);
+#undef CURFEW_BOTH
+#endif
+#define CURFEW_ONE(body) visit.template operator()<body<Sync>>(#body)
+#if CURFEW_CASES_ONLY == 0 || CURFEW_CASES_ONLY == 2
+  CURFEW_ONE(singleton_cold_start);
+  CURFEW_ONE(singleton_loser_throws);
+  CURFEW_ONE(singleton_get_reset);
+  CURFEW_ONE(singleton_two_resets);
+  CURFEW_ONE(singleton_in_flight);
+  CURFEW_ONE(singleton_seal);
+  CURFEW_ONE(singleton_recycle);
+  CURFEW_ONE(singleton_recycle_three);
+  CURFEW_ONE(singleton_set);
+  CURFEW_ONE(singleton_override);
+  CURFEW_ONE(singleton_destroyed_with_handle);
+  CURFEW_ONE(singleton_drain);
+  CURFEW_ONE(singleton_single_flight);
+  CURFEW_ONE(singleton_flight_outdated);
+  CURFEW_ONE(singleton_crosswise);
+#endif
+#if CURFEW_CASES_ONLY == 0 || CURFEW_CASES_ONLY == 3
+  CURFEW_ONE(slot_two_teardowns);
+  CURFEW_ONE(slot_install_seal);
+  CURFEW_ONE(slot_replace_take);
+  CURFEW_ONE(detach_then_once);
+  CURFEW_ONE(once_joined);
+  CURFEW_ONE(once_retried);
+  CURFEW_ONE(once_destroyed_by_joiner);
+  CURFEW_ONE(once_joined_for);
+  CURFEW_ONE(serializer_excludes);
+  CURFEW_ONE(serializer_closed);
+  CURFEW_ONE(serializer_abandoned);
+  CURFEW_ONE(ledger_line);
+  CURFEW_ONE(ledger_gives_up);
+  CURFEW_ONE(ledger_closed);
+  CURFEW_ONE(ledger_cap);
+  CURFEW_ONE(worker_stopped);
+  CURFEW_ONE(worker_two_stops);
+  CURFEW_ONE(lot_parked);
+#endif
+#undef CURFEW_ONE
+}
+
+}  // namespace curfew_cases
+
+#endif  // CURFEW_TESTS_MODEL_CASES_ALL_HPP
