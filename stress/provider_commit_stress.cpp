@@ -11,15 +11,18 @@ namespace {
 
 struct commit : stress::provider_world {
   static constexpr unsigned roles = 3;
-  using provider_world::provider_world;
+  explicit commit(stress::rng& random) : provider_world(random), head_start(random.below(4000)) {}
 
   void role(unsigned i) {
     if (i == 0) {
+      for (std::uint64_t n = 0; n < head_start; ++n) curfew::std_sync::pause();
       shut_down(false);
     } else {
       for (int n = 0; n < 2; ++n) acquire(i == 1 ? "alice" : "bob");
     }
   }
+
+  const std::uint64_t head_start;
 };
 
 }  // namespace

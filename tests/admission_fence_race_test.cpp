@@ -633,8 +633,8 @@ void overtaken_entrant_sees_the_opening(const char* point) {
     }
   });
   silent_sync::await();
-  plain = 1;
   fence.close();
+  plain = 1;
   EXPECT_TRUE(fence.reopen());
   silent_sync::go_on();
   entrant.join();

@@ -534,10 +534,10 @@ TYPED_TEST(AdmissionFence, Rule5_WhoeverIsAdmittedSeesWhatPrecededTheOpening) {
 }
 
 TYPED_TEST(AdmissionFence, Rule5_WhoeverIsRefusedSeesWhatPrecededTheClosing) {
-  for (const bool occupied : {false, true}) {
+  for (const int how : {0, 1, 2}) {
     TypeParam fence;
     typename TypeParam::pass inside;
-    if (occupied) inside = fence.enter();
+    if (how != 0) inside = fence.enter();
     int plain = 0;
     int seen = 0;
     std::thread entrant([&] {
@@ -545,9 +545,45 @@ TYPED_TEST(AdmissionFence, Rule5_WhoeverIsRefusedSeesWhatPrecededTheClosing) {
       seen = plain;
     });
     plain = 1;
-    fence.close();
+    if (how != 2) {
+      fence.close();
+    } else {
+      fence.drain_for(0s);
+    }
     entrant.join();
     EXPECT_EQ(seen, 1);
+  }
+}
+
+TYPED_TEST(AdmissionFence, Rule5_AnInsiderToldOfTheClosingSeesWhatPrecededIt) {
+  TypeParam fence;
+  int plain = 0;
+  int seen = 0;
+  std::thread insider([&, pass = fence.enter()]() mutable {
+    while (!pass.closing()) std::this_thread::yield();
+    seen = plain;
+  });
+  plain = 1;
+  fence.close();
+  insider.join();
+  EXPECT_EQ(seen, 1);
+}
+
+TYPED_TEST(AdmissionFence, Rule5_WhoeverCountsNobodyInsideSeesWhatLeaversWrote) {
+  for (const bool closed : {false, true}) {
+    TypeParam fence;
+    std::array<int, 2> plain{};
+    std::vector<std::thread> leavers;
+    for (int& each : plain) {
+      leavers.emplace_back([&each, pass = fence.enter()]() mutable {
+        each = 1;
+        pass.release();
+      });
+    }
+    if (closed) fence.close();
+    while (fence.inside() != 0) std::this_thread::yield();
+    EXPECT_EQ(plain[0] + plain[1], 2);
+    for (auto& each : leavers) each.join();
   }
 }
 

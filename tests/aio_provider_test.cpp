@@ -1246,6 +1246,22 @@ TEST_F(AioProvider, R20_AThrowingClockIsCountedToo) {
   EXPECT_TRUE(lease.valid());
 }
 
+TEST_F(AioProvider, R20_AClockThatThrowsAtCommitDiscardsWhatWasMade) {
+  auto o = options();
+  std::atomic<bool> broken{false};
+  o.clock = [&, now = clock.fn()] {
+    if (broken) throw std::runtime_error("clock");
+    return now();
+  };
+  auto p = make(o);
+  world->after_create = [&](const std::string&) { broken = true; };
+  EXPECT_THROW(p->acquire(alice), std::runtime_error);
+  EXPECT_EQ(world->running(), 0u);
+  EXPECT_EQ(store->raw().owner(stable_id(alice)), std::nullopt);
+  EXPECT_EQ(p->stats().discarded, 1u);
+  quiet(p->stats());
+}
+
 TEST_F(AioProvider, R21_NoSignalHandlerUnlessAskedFor) {
   struct sigaction before {
   }, after{};

@@ -780,6 +780,16 @@ TEST_F(GuardedSingleton, DrainForCountsInstancesIncludingHandedBackOnes) {
   EXPECT_EQ(result.remaining, 0u);
 }
 
+TEST_F(GuardedSingleton, DrainForCountsAnInstanceUntilItsDestructorHasRun) {
+  std::uint64_t during = 0;
+  w.on_destroy = [&](thing&) { during = s.drain_for(0s).remaining; };
+  static_cast<void>(s.get());
+  s.reset();
+  w.on_destroy = nullptr;
+  EXPECT_EQ(during, 1u);
+  EXPECT_TRUE(s.drain_for(0s));
+}
+
 TEST_F(GuardedSingleton, DrainForDoesNotWaitForTheCurrentInstance) {
   auto current = s.get();
   EXPECT_TRUE(s.drain_for(0s));

@@ -589,6 +589,43 @@ TEST(OrderedLifespan, Rule5_WhatAnAbandonedHookUsesOutlivesTheLifespan) {
   EXPECT_FALSE(gone);
 }
 
+TEST(OrderedLifespan, Rule5_AHookThatEndsJustAsItIsAbandonedIsOneOrTheOther) {
+  watchdog dog("rule 5");
+  for (const bool in_time : {true, false}) {
+    park ending("lifespan.hook.ended", "late");
+    int ended = 0;
+    parked_lifespan life(quiet());
+    life.add("other").stop([&] { ++ended; });
+    auto left = std::make_shared<gate>();
+    life.add("late")
+        .stop([left] {
+          static thread_local std::optional<role_scope> role;  // until this thread is gone
+          role.emplace("late");
+          static thread_local struct leaver {
+            std::shared_ptr<gate> gone;
+            ~leaver() {
+              if (gone) gone->open();
+            }
+          } leaving;
+          leaving.gone = left;
+        })
+        .budget(lifespan_phase::stop, in_time ? std::chrono::milliseconds(patience) : 30ms);
+    EXPECT_TRUE(life.start());
+    std::thread opener([&] {
+      EXPECT_TRUE(ending.wait_arrived());
+      if (in_time) ending.open();
+    });
+    const auto& report = life.stop();
+    opener.join();
+    EXPECT_EQ(ended, 1);
+    EXPECT_EQ(find(report, "late", lifespan_phase::stop)->outcome,
+              in_time ? stage_outcome::ok : stage_outcome::abandoned);
+    EXPECT_EQ(report.exit_code, in_time ? 0 : 124);
+    ending.open();
+    EXPECT_TRUE(left->wait());
+  }
+}
+
 TEST(OrderedLifespan, Rule5_AStopCallbackThatBlocksDoesNotHoldUpTheWatcher) {
   watchdog dog("rule 5");
   hang stuck;

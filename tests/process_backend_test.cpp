@@ -356,6 +356,28 @@ TEST(ProcessBackend, RP1_DispositionsAndMaskOfTheHostDoNotReachTheSandbox) {
   ::sigaction(SIGHUP, &previous, nullptr);
 }
 
+std::atomic<bool> interrupt_children{false};
+
+TEST(ProcessBackend, RP1_ASignalToTheHostsGroupBeforeTheChildHasLeftItDoesNotReachTheSandbox) {
+  const watchdog dog("RP1 early signal");
+  // The first thing in the child, before anything of ours: what a Ctrl-C in that moment would do.
+  ASSERT_EQ(::pthread_atfork(nullptr, nullptr,
+                             [] {
+                               if (!interrupt_children.load(std::memory_order_relaxed)) return;
+                               for (const int signo : {SIGINT, SIGTERM, SIGHUP, SIGTSTP}) ::kill(::getpid(), signo);
+                             }),
+            0);
+  interrupt_children.store(true, std::memory_order_relaxed);
+  {
+    process_backend backend;
+    const sandbox_info info = backend.create(request("box"));
+    EXPECT_EQ(backend.exec("box", {"echo", "hello"}, 10s).output, "hello\n");
+    EXPECT_EQ(backend.probe("box"), liveness::alive);
+    EXPECT_EQ(living_members(group_of(info)), std::vector<pid_t>{group_of(info)});
+  }
+  interrupt_children.store(false, std::memory_order_relaxed);
+}
+
 TEST(ProcessBackend, RP1_NoDescriptorOfTheHostReachesTheSandbox) {
   const watchdog dog("RP1 descriptors");
   const int inheritable = ::open("/dev/zero", O_RDONLY);  // deliberately not close-on-exec
@@ -681,7 +703,7 @@ void forkless(const std::string& root) {
   process_options options;
   options.root = root;
   process_backend backend(options);
-  backend.create(request("early"));
+  std::printf("%d\n", group_of(backend.create(request("early"))));
   if (::geteuid() == 0 && ::setresuid(65534, 65534, 65534) != 0) std::printf("no other user\n");
   const rlimit none{0, 0};
   ::setrlimit(RLIMIT_NPROC, &none);
@@ -698,7 +720,7 @@ void forkless(const std::string& root) {
   }
   std::printf("%s\n", open_descriptors() == descriptors ? "none leaks" : "descriptors leak");
   std::fflush(stdout);
-  ::_exit(0);  // the sandbox of the former user cannot be signalled any more; the guard ends it
+  ::_exit(0);  // the sandbox belongs to the former user; neither this process nor its death can signal it any more
 }
 const child_role forkless_role("forkless", forkless);
 
@@ -707,9 +729,12 @@ TEST(ProcessBackend, RP2_AFailedForkIsASpawnFailureThatNamesIt) {
   scratch place;
   ::chmod(place.path().c_str(), 0777);
   child_program host("forkless", place.path());
+  const pid_t group = std::atoi(host.line().c_str());
+  ASSERT_GT(group, 1);
   for (int round = 0; round < 3; ++round) EXPECT_EQ(host.line(), "refused");
   EXPECT_EQ(host.line(), "none leaks");
   EXPECT_EQ(host.wait(), 0);
+  ::kill(-group, SIGKILL);
 }
 
 void without_standard_streams(const std::string& root) {
@@ -1055,6 +1080,19 @@ TEST(ProcessBackend, RP5_AllThatWasWrittenBeforeTheExitIsThere) {
     const exec_result result = backend.exec("box", shell("sleep 1000 & head -c 60000 /dev/zero"), 60s);
     EXPECT_EQ(result.output.size(), 60000u);
   }
+}
+
+TEST(BoundedOutput, FinishTakesWhatThePipeHoldsAndNoMore) {
+  const watchdog dog("bounded output");
+  curfew::detail::owned_fd read_end, write_end;
+  ASSERT_TRUE(curfew::detail::make_pipe(read_end, write_end));
+  ASSERT_EQ(::write(write_end.get(), "hello", 5), 5);
+  EXPECT_EQ(curfew::detail::bounded_output(std::move(read_end), 100).finish(), "hello");
+  // A source that never dries up, as a pipe with a fast enough writer behind it.
+  curfew::detail::owned_fd endless(::open("/dev/zero", O_RDONLY | O_CLOEXEC));
+  curfew::detail::bounded_output output(std::move(endless), 100);
+  output.collect();
+  EXPECT_EQ(output.finish().size(), 100u);
 }
 
 TEST(ProcessBackend, RP5_OutputIsBoundedAndTheWriterIsNotHeldUp) {

@@ -190,9 +190,17 @@ class spawn_plan {
     if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) give_up(spawn_report::parent);
     if (::getppid() != host) ::_exit(127);
 #endif
-    struct sigaction fallback {};
+    // A Ctrl-C that came while this child was still in the host's group is pending by now, and the new program would
+    // die of it. Ignoring a signal for a moment discards it; whoever means this child waits until it has been
+    // announced.
+    struct sigaction ignored {
+    }, fallback{};
+    ignored.sa_handler = SIG_IGN;
     fallback.sa_handler = SIG_DFL;
-    for (int signo = 1; signo < NSIG; ++signo) ::sigaction(signo, &fallback, nullptr);  // KILL and STOP refuse: fine
+    for (int signo = 1; signo < NSIG; ++signo) {  // KILL and STOP refuse: fine
+      ::sigaction(signo, &ignored, nullptr);
+      ::sigaction(signo, &fallback, nullptr);
+    }
 
     if (::fchdir(directory) != 0) give_up(spawn_report::directory);
     if (::dup2(input, STDIN_FILENO) < 0 || ::dup2(output, STDOUT_FILENO) < 0 || ::dup2(output, STDERR_FILENO) < 0)

@@ -52,8 +52,8 @@ class explorer_engine : public scheduler {
     }
     if (x.owner >= 0) fail(fault::destroyed_in_use, describe(x) + " is destroyed while " + name_of(static_cast<unsigned>(x.owner)) + " holds it");
     if (!x.waiters.empty()) fail(fault::destroyed_in_use, describe(x) + " is destroyed while " + name_of(x.waiters.front()) + " waits on it");
+    // No use for the search to know: a thread that may still come is found out above, whatever the schedule.
     x.destroyed = true;
-    use(id.number, true);
   }
 
   // ---- atomics ----
