@@ -66,7 +66,7 @@ class fence_cycle {
   };
 
   void control(stress::rng random) {
-    constexpr unsigned cycles = 200;
+    constexpr unsigned cycles = 50;
     std::uint64_t seen = 0;
     unsigned undrained = 0;
     for (unsigned i = 1; i <= cycles; ++i) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Copyright (c) 2026 the curfew authors
 
-// One thread starts, one asks for the stop with an exit code, one sends a signal and waits; all three then stop.
-// Whoever comes first, what has started is stopped exactly once and in reverse, everybody is told the same cause, and
-// nobody returns from stop() before it is over.
+// One thread starts (in half of the rounds it has done so before the race), one asks for the stop with an exit code,
+// one sends a signal and waits; all three then stop. Whoever comes first, what has started is stopped exactly once and
+// in reverse, everybody is told the same cause, and nobody returns from stop() before it is over.
 
 #include <atomic>
 #include <optional>
@@ -43,11 +43,12 @@ struct scenario {
         if ((stopped_.fetch_or(1u << i) >> i) != (started_.load() >> (i + 1)) << 1) wrong_.store(true);
       });
     }
+    if (random.one_in(2)) up_ = life_.start();
   }
 
   void role(unsigned i) {
     if (i == 0) {
-      up_ = life_.start();
+      if (!up_) up_ = life_.start();
     } else if (i == 1) {
       first_ = life_.request_stop(curfew::stop_cause::requested, 11);
     } else {

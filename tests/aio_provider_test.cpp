@@ -641,7 +641,7 @@ TEST_F(AioProvider, R11_FailedNamesTheTombstonesAndTheNextCallTriesAgain) {
 
 TEST_F(AioProvider, R11_ACreateThatOutlivesTheBudgetIsNamedAndStillDestroyedByItsThread) {
   auto o = options();
-  o.shutdown_budget = 40ms;
+  o.shutdown_budget = 2s;  // a quarter of it is the sweep's
   auto p = make(o);
   auto other = p->acquire(bob);
   gate creating, go;
@@ -664,7 +664,7 @@ TEST_F(AioProvider, R11_ACreateThatOutlivesTheBudgetIsNamedAndStillDestroyedByIt
 
 TEST_F(AioProvider, R11_ADestroyThatHangsIsLetGoAtTheEndOfTheBudget) {
   auto o = options();
-  o.shutdown_budget = 40ms;
+  o.shutdown_budget = 1s;
   auto p = make(o);
   { auto a = p->acquire(alice), b = p->acquire(bob); }
   gate go;
@@ -1040,15 +1040,15 @@ TEST_F(AioProvider, R16_A24_TheMarkOfAFailedTeardownIsReleased) {
 TEST_F(AioProvider, R16_A22_TheRenewalKeepsAMarkThatATeardownOutlives) {
   aio_options o;  // real time
   o.owner_id = "me";
-  o.renewal_interval = 5ms;
-  o.ttl_multiplier = 20;
+  o.renewal_interval = 10ms;
+  o.ttl_multiplier = 60;
   auto real = std::make_shared<fake_store>();
   provider p(world, o, real);
   auto lease = p.acquire(alice);
   p.start();
   std::atomic<bool> refused{true};
   world->on_destroy = [&](const std::string& id) {
-    const auto end = std::chrono::steady_clock::now() + 300ms;  // three times the lease's life
+    const auto end = std::chrono::steady_clock::now() + 900ms;  // longer than a lease lives
     while (std::chrono::steady_clock::now() < end) {
       if (real->raw().take(id, "peer", 1h)) refused = false;
       std::this_thread::yield();
@@ -1404,6 +1404,21 @@ TEST_F(AioProvider, RA2_AVictimThatCannotBeStoppedBecomesATombstoneAndTheNextIsT
   world->on_destroy = nullptr;
 }
 
+TEST_F(AioProvider, RA2_AVictimThatWasRefusedKeepsItsAge) {
+  auto p = make();
+  for (const auto& owner : {alice, bob, carol}) {
+    auto lease = p->acquire(owner);
+    clock.advance(1s);
+  }
+  ASSERT_TRUE(peer_takes(stable_id(alice)));
+  auto first = p->acquire({"new", "1"});
+  EXPECT_FALSE(world->runs(stable_id(bob))) << "the oldest that could be claimed";
+  store->raw().release(stable_id(alice), "peer");
+  auto second = p->acquire({"new", "2"});
+  EXPECT_FALSE(world->runs(stable_id(alice)));
+  EXPECT_TRUE(world->runs(stable_id(carol)));
+}
+
 TEST_F(AioProvider, RA2_NothingEvictableCreatesAnywayAndSaysSo) {
   auto o = options();
   o.replicas = 1;
@@ -1599,6 +1614,20 @@ TEST_F(AioProvider, RA6_A49_TwoOwnersOnOneIdFailClosed) {
   EXPECT_EQ(first.owner(), alice);
   EXPECT_TRUE(world->destroys().empty());
   EXPECT_EQ(p->stats().total(), 1u);
+  quiet(p->stats());
+}
+
+TEST_F(AioProvider, RA6_TwoCreatesThatAnswerOneIdFailClosedAtCommit) {
+  auto p = make();
+  world->name_it = [](const create_request&) { return sandbox_info{"same", "fake://same"}; };
+  park taken("pool.acquire.taken", "second");
+  auto second = in_role("second", [&] { return p->acquire(bob); });
+  ASSERT_TRUE(taken.wait_arrived());
+  auto first = p->acquire(alice);
+  taken.open();
+  EXPECT_THROW(second.get(), identity_conflict);
+  EXPECT_TRUE(first.valid());
+  EXPECT_TRUE(world->destroys().empty());
   quiet(p->stats());
 }
 

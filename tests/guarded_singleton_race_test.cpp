@@ -377,31 +377,30 @@ TEST_F(GuardedSingletonRace, Rule5_OneOfManyDetachersRunsTheCallback) {
 TEST_F(GuardedSingletonRace, DrainForIsWokenByTheLastRelease) {
   auto pinned = s.get();
   s.reset();
-  gate released;
+  park waiting("singleton.drain.waiting");
   actor drainer("drainer", [&] {
     const auto result = s.drain_for(std::chrono::hours(1));
     EXPECT_EQ(result.status, drain_status::drained);
     EXPECT_EQ(w.destroyed, 1) << "destroyed, not just released";
-    released.open();
   });
-  EXPECT_FALSE(released.wait(5ms));
+  ASSERT_TRUE(waiting.wait_arrived());
+  waiting.open();
   pinned.release();
-  EXPECT_TRUE(released.wait());
+  drainer.join();
 }
 
 TEST_F(GuardedSingletonRace, DrainForDoesNotWaitForInstancesDetachedLater) {
   auto first = s.get();
   s.reset();
-  gate drained;
-  actor drainer("drainer", [&] {
-    EXPECT_TRUE(s.drain_for(std::chrono::hours(1)));
-    drained.open();
-  });
+  park waiting("singleton.drain.waiting");
+  actor drainer("drainer", [&] { EXPECT_TRUE(s.drain_for(std::chrono::hours(1))); });
+  ASSERT_TRUE(waiting.wait_arrived());
+  waiting.open();
   auto second = s.get();
-  EXPECT_FALSE(drained.wait(5ms));  // by now it waits for the first
   s.reset();
   first.release();
-  EXPECT_TRUE(drained.wait()) << "the second is still pinned, and none of its business";
+  drainer.join();  // the second is still pinned, and none of its business
+  EXPECT_EQ(s.drain_for(0s).remaining, 1u);
 }
 
 // ---- start ----

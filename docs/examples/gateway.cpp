@@ -419,6 +419,7 @@ class gateway {
 int main(int argc, char** argv) {
   curfew::lifespan_options options;
   options.name = "gateway";
+  options.stage_close = 3s;
   options.stage_drain = 3s;
   options.stage_reserve = 500ms;           // even a hurried drain leaves the sandboxes time for an orderly end
   curfew::ordered_lifespan life(options);  // owns SIGTERM and SIGINT from here on

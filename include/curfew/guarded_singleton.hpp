@@ -167,6 +167,7 @@ class singleton_front : private engine_of<T, Traits, Sync> {
       const std::uint64_t remaining = c->detached_up_to(ticket);
       if (remaining == 0) return {drain_status::drained, 0};
       if (!waiting) return {drain_status::timed_out, remaining};
+      Sync::here("singleton.drain.waiting");
       waiting = locked.wait(*c, deadline);
     }
   }

@@ -7,9 +7,9 @@
 // Explores the bodies of cases/ and prints a line for each. Exit status 0: all are clean, or, with --expect, one failed
 // with that fault; that is how the program is used against headers that are broken on purpose.
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <string>
 #include <string_view>
 
@@ -41,26 +41,13 @@ struct tally {
   std::string faults;
 };
 
-bool selected(const std::string& only, std::string_view name) {
-  if (only.empty()) return true;
-  for (std::size_t at = 0;;) {
-    const std::size_t comma = only.find(',', at);
-    const std::string_view part = std::string_view(only).substr(at, comma == std::string::npos ? comma : comma - at);
-    if (part.ends_with('$') ? name == part.substr(0, part.size() - 1) : name.find(part) != std::string_view::npos) {
-      return true;
-    }
-    if (comma == std::string::npos) return false;
-    at = comma + 1;
-  }
-}
-
 struct visitor {
   const settings& chosen;
   tally& sum;
 
   template <class Case>
   void operator()(const char* name) const {
-    if (!selected(chosen.only, name)) return;
+    if (!curfew_cases::selected(chosen.only, name)) return;
     if (chosen.list) {
       std::printf("%s\n", name);
       return;

@@ -8,7 +8,6 @@
 #ifndef CURFEW_DETAIL_COMPACT_CORE_HPP
 #define CURFEW_DETAIL_COMPACT_CORE_HPP
 
-#include <algorithm>
 #include <atomic>
 #include <cstdint>
 

@@ -8,7 +8,6 @@
 #ifndef CURFEW_DETAIL_DRAIN_HPP
 #define CURFEW_DETAIL_DRAIN_HPP
 
-#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 

@@ -94,13 +94,8 @@ class lifespan_control : public leaked_node {
       }
       wanted_ |= signal_bit(signo);
     }
-    int hangup = 0;
-#if CURFEW_POSIX
-    if (options_.on_hangup) {
-      hangup = SIGHUP;
-      wanted_ |= signal_bit(SIGHUP);
-    }
-#endif
+    const int hangup = options_.on_hangup ? hangup_signal : 0;
+    wanted_ |= signal_bit(hangup);
     own_ledger_.configure(hangup, options_.escalation_guard);
     if (wanted_ != 0) take_ownership(hangup);
   }
@@ -112,26 +107,17 @@ class lifespan_control : public leaked_node {
     if (!in_forked_child()) hand_back();
   }
 
-  const lifespan_options& options() const noexcept {
-    return options_;
-  }
-  bool owns_signals() const noexcept {
-    return wanted_ != 0;
-  }
+  bool owns_signals() const noexcept { return wanted_ != 0; }
 
   /// A forked child has a copy of everything and a right to nothing.
-  bool in_forked_child() const noexcept {
-    return process_id() != pid_;
-  }
+  bool in_forked_child() const noexcept { return process_id() != pid_; }
 
   lifespan_state state() const noexcept {
     // order(lifespan.state, acquire): everything done before the state was entered; pairs with set_state()
     return state_.load(std::memory_order_acquire);
   }
 
-  stop_request request() const noexcept {
-    return ledger_->request();
-  }
+  stop_request request() const noexcept { return ledger_->request(); }
 
   bool request_stop(stop_cause cause, std::optional<int> code) noexcept {
     if (in_forked_child() || state() == lifespan_state::stopped) return false;
@@ -193,9 +179,7 @@ class lifespan_control : public leaked_node {
     }
   }
 
-  int native_handle() const noexcept {
-    return wake_.handle();
-  }
+  int native_handle() const noexcept { return wake_.handle(); }
 
   void poll_signals() {
     if (in_forked_child()) return;
@@ -212,11 +196,24 @@ class lifespan_control : public leaked_node {
     reload();
   }
 
+  /// Copying and destroying observers is user code as much as calling them, so it happens without the lock.
   void observe(std::function<void(const lifespan_event&)> observer) {
-    const std::lock_guard lock(mutex_);
-    auto next = observers_ ? std::make_shared<observer_list>(*observers_) : std::make_shared<observer_list>();
-    next->push_back(std::move(observer));
-    observers_ = std::move(next);
+    for (;;) {
+      std::shared_ptr<const observer_list> known;
+      {
+        const std::lock_guard lock(mutex_);
+        known = observers_;
+      }
+      auto next = known ? std::make_shared<observer_list>(*known) : std::make_shared<observer_list>();
+      next->push_back(observer);
+      std::shared_ptr<const observer_list> published = std::move(next);
+      {
+        const std::lock_guard lock(mutex_);
+        if (observers_ != known) continue;
+        observers_.swap(published);
+      }
+      return;
+    }
   }
 
   /// The frame in which the calling thread runs code of this lifespan, or of a child of it; null otherwise.
@@ -240,14 +237,10 @@ class lifespan_control : public leaked_node {
     }
   }
 
-  void ring() const noexcept {
-    wake_.ring();
-  }
+  void ring() const noexcept { wake_.ring(); }
 
   /// A child has abandoned a hook: this process must not run static destructors either.
-  void adopt_abandoned() noexcept {
-    child_abandoned_.store(true, std::memory_order_seq_cst);
-  }
+  void adopt_abandoned() noexcept { child_abandoned_.store(true, std::memory_order_seq_cst); }
 
  protected:
   using observer_list = std::vector<std::function<void(const lifespan_event&)>>;
@@ -310,9 +303,7 @@ class lifespan_control : public leaked_node {
          elapsed());
   }
 
-  std::chrono::nanoseconds elapsed() const noexcept {
-    return clock::now() - origin_;
-  }
+  std::chrono::nanoseconds elapsed() const noexcept { return clock::now() - origin_; }
 
   void add_note(std::initializer_list<std::string_view> parts) noexcept {
     try {
@@ -348,10 +339,9 @@ class lifespan_control : public leaked_node {
 
   /// SIGHUP: once for any number of them, only while running and before any stop request.
   void reload() noexcept {
-#if CURFEW_POSIX
-    if (!options_.on_hangup) return;
+    if (!options_.on_hangup || hangup_signal == 0) return;
     for (;;) {
-      const unsigned count = ledger_->count_of(SIGHUP);
+      const unsigned count = ledger_->count_of(hangup_signal);
       if (request().rung != 0 || state() != lifespan_state::running) return;
       {
         const std::lock_guard lock(mutex_);
@@ -370,7 +360,6 @@ class lifespan_control : public leaked_node {
       const std::lock_guard lock(mutex_);
       reloading_ = false;
     }
-#endif
   }
 
   void unblock_here() {

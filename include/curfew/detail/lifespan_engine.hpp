@@ -90,6 +90,7 @@ class lifespan_engine : public lifespan_plan<Sync> {
     if (this->in_forked_child() || this->own_frame() != nullptr) return false;
     const auto keep = this->shared_from_this();
     std::stop_source fresh;
+    std::vector<stage_record> failures;  // destroyed without the lock: their exceptions are user code
     if (!claim(lifespan_state::stopped)) return false;
     if (this->abandoned_anything()) {
       let_go();
@@ -114,7 +115,7 @@ class lifespan_engine : public lifespan_plan<Sync> {
     {
       const std::lock_guard lock(this->mutex_);
       this->source_.swap(fresh);
-      this->failures_.clear();
+      this->failures_.swap(failures);
       this->notes_.clear();
     }
     this->set_state(lifespan_state::idle);
@@ -237,6 +238,7 @@ class lifespan_engine : public lifespan_plan<Sync> {
   bool claim(lifespan_state wanted) noexcept {
     for (;;) {
       const std::uint64_t seen = this->ticket();
+      Sync::here("lifespan.claim.looking");
       {
         const std::lock_guard lock(this->mutex_);
         if (!this->busy_) {
@@ -307,6 +309,7 @@ class lifespan_engine : public lifespan_plan<Sync> {
     return !called_off();
   }
 
+  /// One unit: a stage, or a layer of parallel ones.
   bool start_stages(std::span<const std::size_t> members) noexcept {
     this->gather(members, lifespan_phase::start, false);
     this->run_one_unit();
@@ -361,9 +364,7 @@ class lifespan_engine : public lifespan_plan<Sync> {
       unsigned stop_signals = 0;
       for (int signo = 1; signo < signal_limit; ++signo) {
         const auto i = static_cast<std::size_t>(signo);
-#if CURFEW_POSIX
-        if (options_.on_hangup && signo == SIGHUP) continue;
-#endif
+        if (options_.on_hangup && signo == hangup_signal) continue;
         stop_signals += counts[i] - baseline_[i];
       }
       if (stop_signals > known || this->request().rung > 1 || clock::now() >= this->clock_end_) return;

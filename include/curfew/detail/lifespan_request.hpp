@@ -118,6 +118,7 @@ class stop_ledger {
   /// handler counts first and looks at the word afterwards; here the word is written first and the counters are looked
   /// at afterwards. In the single order of all these, one of the two sees the other.
   void forget(const counts& seen) noexcept {
+    Sync::here("lifespan.request.forgetting");
     word_.store(0, std::memory_order_seq_cst);
     for (int signo = 1; signo < signal_limit; ++signo) {
       if (signo == hangup_.load(std::memory_order_seq_cst)) continue;

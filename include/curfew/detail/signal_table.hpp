@@ -47,6 +47,13 @@ constexpr std::uint64_t signal_bit(int signo) noexcept {
   return is_signal(signo) ? std::uint64_t{1} << (signo - 1) : 0;
 }
 
+/// The signal that may mean "reload", 0 where there is none.
+#if CURFEW_POSIX
+inline constexpr int hangup_signal = SIGHUP;
+#else
+inline constexpr int hangup_signal = 0;
+#endif
+
 /// "SIGTERM" for those that people send, "signal 42" for the others.
 inline std::string signal_name(int signo) {
   switch (signo) {

@@ -70,10 +70,10 @@ class pool_finish {
     const sweeping* outer;
   };
 
-  // What a sweep has to end, and who does it: each helper holds a pass, so that waiting for them can be bounded.
+  // What a sweep has to end, and who does it: each thread holds a pass, so that waiting for them can be bounded.
   struct batch {
     std::deque<victim> jobs;  // under the pool's mutex
-    basic_admission_fence<Sync> helpers{"sweep"};
+    basic_admission_fence<Sync> sweepers{"sweep"};
   };
 
   // One clock for the drain and the sweep. The drain leaves the sweep a quarter of it, so that one call that hangs does
@@ -136,14 +136,14 @@ class pool_finish {
     if (pool->settings.destroy_parallelism > 1) try {
         threads.reserve(wanted);
         while (threads.size() < wanted)
-          threads.emplace_back([pool, all, until, inside = all->helpers.enter()]() mutable {
+          threads.emplace_back([pool, all, until, inside = all->sweepers.enter()]() mutable {
             work_off(*pool, *all, until);
             inside.release();
           });
       } catch (const std::exception&) {  // no thread, or no memory for one: those there are do it all
       }
     if (threads.empty()) work_off(*pool, *all, until);
-    const bool done(all->helpers.drain_until(until));
+    const bool done(all->sweepers.drain_until(until));
     for (auto& thread : threads) done ? thread.join() : thread.detach();
     const guard lock(pool->mutex);
     for (const auto& v : all->jobs) pool->table.move(v.at, slot_state::tombstone);  // not begun within the budget

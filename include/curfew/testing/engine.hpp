@@ -306,8 +306,11 @@ class explorer_engine : public scheduler {
     }
   }
 
+  /// ` (file:line)`, without directories: the same on every machine.
   static std::string where(code_line at) {
-    return at.line == 0 ? std::string() : " (" + std::string(at.file) + ":" + std::to_string(at.line) + ")";
+    if (at.line == 0) return {};
+    const std::string path = at.file;
+    return " (" + path.substr(path.rfind('/') + 1) + ":" + std::to_string(at.line) + ")";
   }
 
  private:

@@ -520,7 +520,10 @@ class scheduler {
       } else {
         text += std::string(" is at ") + to_string(each.pending.kind);
       }
-      if (each.pending.at.line != 0) text += " (" + std::string(each.pending.at.file) + ":" + std::to_string(each.pending.at.line) + ")";
+      if (each.pending.at.line != 0) {
+        const std::string path = each.pending.at.file;
+        text += " (" + path.substr(path.rfind('/') + 1) + ":" + std::to_string(each.pending.at.line) + ")";
+      }
     }
     fail(lost ? fault::lost_wakeup : fault::deadlock, std::move(text));
   }

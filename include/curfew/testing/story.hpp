@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <optional>
 #include <stdexcept>
@@ -84,7 +85,10 @@ struct replay_text {
         throw bad("choices");
       }
     }
-    result.print = static_cast<uint32_t>(std::stoul(std::string(parts[4]), nullptr, 16));
+    const std::string check(parts[4]);
+    char* end = nullptr;
+    result.print = static_cast<uint32_t>(std::strtoul(check.c_str(), &end, 16));
+    if (check.empty() || *end != 0) throw bad("check");
     return result;
   }
 
@@ -104,7 +108,6 @@ class story_table {
     }
     text += "| code\n";
     unsigned number = 0;
-    const event* before = nullptr;
     for (const event& e : events) {
       char count[16];
       std::snprintf(count, sizeof count, "%6u ", ++number);
@@ -113,9 +116,7 @@ class story_table {
         if (busy[i]) text += "| " + padded(i == e.thread ? words(e) : std::string(), width);
       }
       text += "| " + place_of(e.at) + "\n";
-      before = &e;
     }
-    static_cast<void>(before);
     return text;
   }
 

@@ -367,13 +367,13 @@ struct singleton_single_flight : singleton_case<Sync, curfew::creation_mode::sin
   }
 };
 
-/// One make at a time, outdated while it flies: its waiters go on.
+/// One make at a time, outdated while it flies: it starts over.
 template <class Sync>
 struct singleton_flight_outdated : singleton_case<Sync, curfew::creation_mode::single_flight> {
-  static constexpr unsigned roles = 3;
+  static constexpr unsigned roles = 2;
   singleton_flight_outdated() : singleton_case<Sync, curfew::creation_mode::single_flight>(false) {}
   void role(unsigned i) {
-    if (i == 2) {
+    if (i == 1) {
       this->seen->shutdown();
     } else {
       this->seen->get()->use();
