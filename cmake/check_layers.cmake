@@ -13,7 +13,7 @@ set(parts
     "detail/(singleton_.+|creation_.+)=guarded_singleton=2"
     "detail/signal_.+=signals=2"
     "detail/lifespan_.+=ordered_lifespan=2"
-    "detail/process_identity=detail=1"
+    "detail/(process_id|process_identity)=detail=1"
     "detail/(directory_tree|process_.+)=sandbox/process_backend=4"
     "detail/.+=detail=1"
     "admission_fence=admission_fence=2"

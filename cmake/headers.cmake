@@ -19,6 +19,7 @@ set(CURFEW_HEADERS
     curfew/detail/lot.hpp
     curfew/detail/process_forker.hpp
     curfew/detail/process_group.hpp
+    curfew/detail/process_id.hpp
     curfew/detail/process_identity.hpp
     curfew/detail/process_members.hpp
     curfew/detail/process_root.hpp

@@ -1209,6 +1209,16 @@ TYPED_TEST(AdmissionFence, Rule11_AChildForgetsThePassesOfVanishedThreads) {
               return fence->is_drained() && fence->reopen() && fence->try_enter() ? 0 : 1;
             }),
             0);
+  EXPECT_EQ(in_child([&] {  // a second fence's reset must not forget what was registered after the first one's
+              TypeParam second("second");
+              fence->reset_after_fork_in_child(1);
+              counting_hook fresh;
+              if (!fence->on_drained(fresh.hook)) return 1;
+              second.reset_after_fork_in_child(0);
+              mine.release();
+              return fresh.runs.load() == 1 ? 0 : 2;
+            }),
+            0);
   mine.release();
   leave.open();
   other.join();

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Copyright (c) 2026 the curfew authors
 
-// The page docs/testing-your-own.md: a class with a race, the harness that hits it, the explorer that shows it, the fix.
+// The page docs/testing-your-own.md: a class with a race, the harness that hits it, the explorer that shows it, the
+// fix.
 
 #include <atomic>
 #include <cstdio>
@@ -87,8 +88,7 @@ bool races() {
 bool explores() {
   // [explore]
   // Every schedule, on one thread, until one goes wrong.
-  const exploration shown =
-      explore<first_use<careless_connection, model_sync>>({.name = "first_use", .print = false});
+  const exploration shown = explore<first_use<careless_connection, model_sync>>({.name = "first_use", .print = false});
   std::printf("%s", shown.story.c_str());
   // [/explore]
   return shown.what == fault::check_failed && shown.confirmed;

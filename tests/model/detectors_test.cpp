@@ -301,9 +301,7 @@ struct free_list {
   int taken[4] = {};
 
   static constexpr unsigned index(unsigned word) { return word & 0xff; }
-  static constexpr unsigned bump(unsigned word, unsigned to) {
-    return Broken ? to : ((word & ~0xffu) + 0x100u) | to;
-  }
+  static constexpr unsigned bump(unsigned word, unsigned to) { return Broken ? to : ((word & ~0xffu) + 0x100u) | to; }
   unsigned pop() {
     unsigned seen = head.load();
     while (index(seen) != 0) {
@@ -543,14 +541,18 @@ struct watched {
   void finish() {}
 };
 
-TEST(Models, ThreadsOfTheBody) { expect_clean<parent<>>(); }
-TEST(Models, Invariants) { expect_found<watched<>>(fault::check_failed); }
+TEST(Models, ThreadsOfTheBody) {
+  expect_clean<parent<>>();
+}
+TEST(Models, Invariants) {
+  expect_found<watched<>>(fault::check_failed);
+}
 
 // ---- every way to search finds it, and every replay string is taken apart again ----
 
 TEST(Searches, AllFindADeadlock) {
-  for (const search how : {search::reduced, search::all, search::preempted, search::random, search::priority,
-                           search::pending}) {
+  for (const search how :
+       {search::reduced, search::all, search::preempted, search::random, search::priority, search::pending}) {
     expect_found<transfers<true>>(fault::deadlock, {.how = how, .schedules = 20'000});
   }
 }
@@ -573,7 +575,7 @@ TEST(Replay, StringsSurviveARoundTrip) {
   text.body = "some_body";
   text.most.stale_reads = 2;
   text.print = 0xdeadbeef;
-  for (const unsigned n : {0, 1, 1, 1, 2, 7, 7, 0}) text.choices.push_back(static_cast<unsigned char>(n));
+  for (const unsigned n : {0u, 1u, 1u, 1u, 2u, 7u, 7u, 0u}) text.choices.push_back(static_cast<unsigned char>(n));
   text.choices.insert(text.choices.end(), 70, 3);
   const auto parsed = curfew::testing::engine::replay_text::parse(text.to_string());
   EXPECT_EQ(parsed.body, text.body);
@@ -583,8 +585,8 @@ TEST(Replay, StringsSurviveARoundTrip) {
 }
 
 TEST(Replay, BadStringsAreNamed) {
-  for (const char* bad : {"", "mx1:a:b", "mx2:a:s0p0t2w0:1:0", "mx1:a:x0:1:0", "mx1:a:s0p0t2w0:A:0", "mx1:a:s0p0t2w0:-:0",
-                          "mx1:a:s0p0t2w0:1:zz"}) {
+  for (const char* bad : {"", "mx1:a:b", "mx2:a:s0p0t2w0:1:0", "mx1:a:x0:1:0", "mx1:a:s0p0t2w0:A:0",
+                          "mx1:a:s0p0t2w0:-:0", "mx1:a:s0p0t2w0:1:zz"}) {
     EXPECT_THROW(static_cast<void>(curfew::testing::engine::replay_text::parse(bad)), std::invalid_argument) << bad;
   }
 }

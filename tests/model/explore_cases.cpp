@@ -19,8 +19,8 @@
 
 namespace {
 
-using curfew::testing::explore;
 using curfew::testing::exploration;
+using curfew::testing::explore;
 using curfew::testing::explore_options;
 using curfew::testing::model_sync;
 using curfew::testing::search;
@@ -134,6 +134,7 @@ int main(int argc, char** argv) {
     if (sum.faults.find(chosen.expect.substr(at, comma - at) + ' ') != std::string::npos) return 0;
     at = comma + 1;
   }
-  std::printf("SURVIVED: expected %s, found %s\n", chosen.expect.c_str(), sum.faults.empty() ? "nothing" : sum.faults.c_str());
+  std::printf("SURVIVED: expected %s, found %s\n", chosen.expect.c_str(),
+              sum.faults.empty() ? "nothing" : sum.faults.c_str());
   return 1;
 }

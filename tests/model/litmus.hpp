@@ -65,12 +65,24 @@ struct litmus {
     for (const instruction& i : (*code)[number]) {
       auto& variable = variables[i.variable];
       switch (i.what) {
-        case 'W': variable.store(i.value, i.order); break;
-        case 'R': reads[number].push_back(variable.load(i.order)); break;
-        case 'U': reads[number].push_back(variable.fetch_add(1, i.order)); break;
-        case 'F': model_sync::fence(i.order); break;
-        case 'H': model_sync::heavy_fence(); break;
-        default: model_sync::light_fence(); break;
+        case 'W':
+          variable.store(i.value, i.order);
+          break;
+        case 'R':
+          reads[number].push_back(variable.load(i.order));
+          break;
+        case 'U':
+          reads[number].push_back(variable.fetch_add(1, i.order));
+          break;
+        case 'F':
+          model_sync::fence(i.order);
+          break;
+        case 'H':
+          model_sync::heavy_fence();
+          break;
+        default:
+          model_sync::light_fence();
+          break;
       }
     }
   }

@@ -192,17 +192,18 @@ TEST(Counts, ReadsOfOneValueCommute) {
 template <class Case>
 std::set<std::string> sights(search how, unsigned bound = 2) {
   std::set<std::string> all;
-  const auto found = explore<Case>({.how = how, .bound = bound, .visit = [&](const std::vector<curfew::testing::engine::event>& run) {
-                                      std::map<unsigned, std::string> seen;
-                                      for (const auto& e : run) {
-                                        seen[e.thread] += std::to_string(static_cast<int>(e.kind)) + e.remark;
-                                        if (e.reads) seen[e.thread] += "=" + std::to_string(e.before);
-                                        seen[e.thread] += ";";
-                                      }
-                                      std::string text;
-                                      for (const auto& each : seen) text += each.second + "|";
-                                      all.insert(text);
-                                    }});
+  const auto found =
+      explore<Case>({.how = how, .bound = bound, .visit = [&](const std::vector<curfew::testing::engine::event>& run) {
+                       std::map<unsigned, std::string> seen;
+                       for (const auto& e : run) {
+                         seen[e.thread] += std::to_string(static_cast<int>(e.kind)) + e.remark;
+                         if (e.reads) seen[e.thread] += "=" + std::to_string(e.before);
+                         seen[e.thread] += ";";
+                       }
+                       std::string text;
+                       for (const auto& each : seen) text += each.second + "|";
+                       all.insert(text);
+                     }});
   EXPECT_EQ(found.what, fault::none) << found.message;
   EXPECT_TRUE(found.complete) << found.summary();
   return all;

@@ -42,7 +42,8 @@ struct careful_counter {
 };
 
 TEST(Race, PassesWhatIsCorrect) {
-  const auto result = race<careful_counter<noise_sync>>({.name = "careful", .seconds = 1, .quota = 1, .must_see = {"second"}});
+  const auto result =
+      race<careful_counter<noise_sync>>({.name = "careful", .seconds = 1, .quota = 1, .must_see = {"second"}});
   EXPECT_TRUE(result) << result.summary();
   EXPECT_GE(result.rounds, result.overlapped);
   ASSERT_EQ(result.close_calls.size(), 1u);
@@ -125,8 +126,8 @@ TEST(Race, TakesSeveralNumbersOfThreads) {
 
 TEST(Race, RunsTheBodiesOfTheExplorer) {
   using fence = curfew::basic_admission_fence<noise_sync>;
-  const auto result =
-      race<curfew_cases::fence_enter_close<fence, noise_sync>>({.name = "fence_enter_close", .seconds = 0.5, .quota = 1});
+  const auto result = race<curfew_cases::fence_enter_close<fence, noise_sync>>(
+      {.name = "fence_enter_close", .seconds = 0.5, .quota = 1});
   EXPECT_TRUE(result) << result.summary();
 }
 

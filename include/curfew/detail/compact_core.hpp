@@ -132,7 +132,7 @@ class compact_core {
   bool cancel(drain_hook& hook) noexcept { return drain_visit<Sync>(process_lot<Sync>, this).remove(hook); }
 
   void reset_after_fork_in_child(std::uint64_t held) noexcept {
-    process_lot<Sync>.recreate();
+    process_lot<Sync>.recreate_in_child();
     // order(none, relaxed): the forked child has one thread
     word_.store((look() & closed) | (held * one), std::memory_order_relaxed);
   }

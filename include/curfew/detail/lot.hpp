@@ -17,6 +17,7 @@
 #include <type_traits>
 
 #include <curfew/detail/config.hpp>
+#include <curfew/detail/process_id.hpp>
 #include <curfew/detail/sync.hpp>
 
 CURFEW_BEGIN_NAMESPACE
@@ -75,7 +76,7 @@ typename Clock::time_point deadline_after(std::chrono::duration<Rep, Period> spa
 /// The table. Threads park on an address until a predicate holds; protocols that need more open a `visit`.
 ///
 /// Locking: at most one bucket is ever held by a thread, nothing is called back under it except predicates of the kit,
-/// and it is never held across a fork on purpose (see recreate()).
+/// and it is never held across a fork on purpose (see recreate_in_child()).
 template <class Sync>
 class lot {
   struct alignas(cache_line) bucket {
@@ -204,6 +205,15 @@ class lot {
     ++forks_;
   }
 
+  /// The same, once in each child however many fences and singletons ask for it: what has been registered in the child
+  /// since the first call must not be forgotten by the next one.
+  void recreate_in_child() noexcept {
+    if (const long self = process_id(); recreated_in_ != self) {
+      recreated_in_ = self;
+      recreate();
+    }
+  }
+
  private:
   static constexpr unsigned bucket_bits = 6;
 
@@ -213,7 +223,9 @@ class lot {
   }
 
   bucket buckets_[std::size_t{1} << bucket_bits];
-  unsigned forks_ = 0;  // changes only in a child that has a single thread
+  // Both change only in a child that has a single thread.
+  unsigned forks_ = 0;
+  long recreated_in_ = 0;
 };
 
 static_assert(std::is_trivially_destructible_v<lot<std_sync>>, "curfew: the lot must outlive every static destructor");

@@ -13,6 +13,7 @@
 #include <string>
 
 #include <curfew/detail/config.hpp>
+#include <curfew/detail/process_id.hpp>
 
 #if CURFEW_POSIX
 #include <unistd.h>
@@ -20,15 +21,6 @@
 
 CURFEW_BEGIN_NAMESPACE
 namespace detail {
-
-/// Not cached: a cached number would need a hook at fork, and would be wrong in a child made past that hook.
-inline long process_id() noexcept {
-#if CURFEW_POSIX
-  return static_cast<long>(::getpid());
-#else
-  return 0;  // no fork, so one number for ever is right
-#endif
-}
 
 /// 16 hexadecimal digits that no other process is likely to draw.
 inline std::string random_id() {

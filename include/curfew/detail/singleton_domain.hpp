@@ -228,7 +228,7 @@ class singleton_domain {
 #if CURFEW_POSIX
     forked_from_ = ::getpid();
 #endif
-    process_lot<Sync>.recreate();
+    process_lot<Sync>.recreate_in_child();
     for (node* each = first_; each != nullptr; each = each->next_node) {
       // The threads are gone, and their stacks may be given to new ones.
       each->waiters = nullptr;

@@ -161,7 +161,7 @@ class striped_core {
   bool cancel(drain_hook& hook) noexcept { return drain_visit<Sync>(*lot_, this).remove(hook); }
 
   void reset_after_fork_in_child(std::uint64_t held) noexcept {
-    lot_->recreate();
+    lot_->recreate_in_child();
     const bool was_open = state_locked() == open;
     // order(none, relaxed): the forked child has one thread
     for (stripe& each : stripes_) each.word.store(was_open ? 0 : closed_bit, std::memory_order_relaxed);

@@ -32,8 +32,8 @@ CURFEW_BEGIN_NAMESPACE
 ///   far as possible. Spreads contention; correctness never depends on it.
 /// - `local<Tag, T>()`: one zero-initialised T per thread and Tag; T is trivially destructible, so that it can be
 ///   reached from the destructors of other thread_local objects. No dynamic initialiser runs on any access.
-/// - `number_of(address)`: spreads objects over a table. Here the address; a checker whose runs must be alike gives each
-///   object a number of its own instead.
+/// - `number_of(address)`: spreads objects over a table. Here the address; a checker whose runs must be alike gives
+///   each object a number of its own instead.
 /// - `here(tag)`: a named point inside a protocol. Does nothing here; tests park threads there.
 struct std_sync {
   template <class T>
@@ -56,7 +56,9 @@ struct std_sync {
 #endif
   }
 
-  static void sleep_for(std::chrono::nanoseconds d) { std::this_thread::sleep_for(d); }
+  static void sleep_for(std::chrono::nanoseconds d) {
+    std::this_thread::sleep_for(d);
+  }
   static void name_thread([[maybe_unused]] const char* name) noexcept {
 #if defined(__linux__)
     char cut[16] = {};  // what the kernel keeps of it
@@ -77,7 +79,9 @@ struct std_sync {
     return value;
   }
 
-  static std::uintptr_t number_of(const void* address) noexcept { return reinterpret_cast<std::uintptr_t>(address); }
+  static std::uintptr_t number_of(const void* address) noexcept {
+    return reinterpret_cast<std::uintptr_t>(address);
+  }
   static constexpr void here(const char*) noexcept {}
 
  private:

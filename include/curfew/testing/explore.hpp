@@ -18,8 +18,8 @@
 /// What is not written against the policy runs, but is one indivisible piece of a step. docs/design/explorer.md says
 /// what the model of memory covers and what it misses.
 ///
-/// *What it finds* is listed at `fault`. *What it cannot see:* a body that does not end by itself under some schedule is
-/// cut at `steps`; a body that depends on addresses, on real time or on chance is reported as nondeterministic.
+/// *What it finds* is listed at `fault`. *What it cannot see:* a body that does not end by itself under some schedule
+/// is cut at `steps`; a body that depends on addresses, on real time or on chance is reported as nondeterministic.
 ///
 /// *Threads.* One exploration at a time in a process; it uses the calling thread alone and takes std::terminate over
 /// while it runs. A failed run is not unwound: its memory stays behind.
@@ -49,35 +49,35 @@ CURFEW_BEGIN_NAMESPACE
 namespace testing {
 
 struct explore_options {
-  std::string name = "body";              ///< in replay strings; without colons
-  search how = search::reduced;           ///< see `search`
-  unsigned bound = 2;                     ///< preemptions, or the depth of `search::priority`
-  std::uint64_t schedules = 2'000'000;    ///< at most so many
-  std::uint64_t seed = 1;                 ///< of samples
-  unsigned steps = 2000;                  ///< more in one schedule are a livelock
-  unsigned stale_reads = 0;               ///< loads in one schedule that may return an older value than the newest
-  unsigned spurious_wakeups = 0;          ///< in one schedule
-  unsigned timeouts = 2;                  ///< deadlines that pass in one schedule while somebody could still go on
-  unsigned weak_failures = 0;             ///< of compare_exchange_weak, for no reason, in one schedule
-  bool shorten = true;                    ///< looks for a shorter schedule with the same fault
-  bool print = true;                      ///< the story, to stderr
+  std::string name = "body";            ///< in replay strings; without colons
+  search how = search::reduced;         ///< see `search`
+  unsigned bound = 2;                   ///< preemptions, or the depth of `search::priority`
+  std::uint64_t schedules = 2'000'000;  ///< at most so many
+  std::uint64_t seed = 1;               ///< of samples
+  unsigned steps = 2000;                ///< more in one schedule are a livelock
+  unsigned stale_reads = 0;             ///< loads in one schedule that may return an older value than the newest
+  unsigned spurious_wakeups = 0;        ///< in one schedule
+  unsigned timeouts = 2;                ///< deadlines that pass in one schedule while somebody could still go on
+  unsigned weak_failures = 0;           ///< of compare_exchange_weak, for no reason, in one schedule
+  bool shorten = true;                  ///< looks for a shorter schedule with the same fault
+  bool print = true;                    ///< the story, to stderr
   /// Called with the events of every complete schedule that did not fail; slow, for tests of the explorer.
   std::function<void(const std::vector<engine::event>&)> visit = {};
-  std::string replay = {};                ///< not empty: only this one; the environment's CURFEW_REPLAY does the same
+  std::string replay = {};  ///< not empty: only this one; the environment's CURFEW_REPLAY does the same
 };
 
 struct exploration {
   fault what = fault::none;
   std::string message;
-  bool complete = false;           ///< nothing is left to explore
-  bool confirmed = false;          ///< the schedule failed in the same way in two replays
-  std::uint64_t schedules = 0;     ///< that were run, those cut short as redundant among them
+  bool complete = false;        ///< nothing is left to explore
+  bool confirmed = false;       ///< the schedule failed in the same way in two replays
+  std::uint64_t schedules = 0;  ///< that were run, those cut short as redundant among them
   std::uint64_t redundant = 0;
   std::uint64_t steps = 0;
-  std::uint64_t failed_at = 0;     ///< number of the schedule that failed first
-  unsigned preemptions = 0;        ///< in the schedule shown
-  std::size_t choices = 0;         ///< in the schedule shown
-  double seconds = 0;              ///< of the search, without replays
+  std::uint64_t failed_at = 0;  ///< number of the schedule that failed first
+  unsigned preemptions = 0;     ///< in the schedule shown
+  std::size_t choices = 0;      ///< in the schedule shown
+  double seconds = 0;           ///< of the search, without replays
   std::string replay;
   std::string story;
 
@@ -89,7 +89,8 @@ struct exploration {
                   complete ? "complete" : "not complete", static_cast<unsigned long long>(schedules),
                   static_cast<unsigned long long>(redundant),
                   schedules != 0 ? static_cast<double>(steps) / static_cast<double>(schedules) : 0.0,
-                  seconds > 0 ? static_cast<double>(schedules) / seconds : 0.0, what == fault::none ? "" : ", failed: ");
+                  seconds > 0 ? static_cast<double>(schedules) / seconds : 0.0,
+                  what == fault::none ? "" : ", failed: ");
     return what == fault::none ? line : std::string(line) + to_string(what);
   }
 };
@@ -100,6 +101,15 @@ namespace engine {
 inline void keep(void* what) {
   static std::vector<void*>& kept = *new std::vector<void*>;
   kept.push_back(what);
+}
+
+// libstdc++ counts references without atomics in a process that has never had a second thread, which to ThreadSanitizer
+// is a race between fibers.
+inline void be_multithreaded() {
+  if constexpr (CURFEW_TESTING_TSAN) {
+    static const bool once = (std_sync::thread([] {}).join(), true);
+    static_cast<void>(once);
+  }
 }
 
 template <class Case>
@@ -122,7 +132,11 @@ class case_body final : public body {
   void lost() override {
     if (case_ != nullptr) keep(std::exchange(case_, nullptr));
   }
-  bool watches() const override { return requires(Case & c) { c.invariant(); }; }
+  bool watches() const override {
+    return requires(Case & c) {
+      c.invariant();
+    };
+  }
   void invariant() override {
     if constexpr (requires(Case & c) { c.invariant(); }) case_->invariant();
   }
@@ -204,7 +218,8 @@ class exploring {
         return m.run.run(body_);
       }();
       if (found.what == fault::none && m.strategy.diverged() && !m.run.restart() && !tolerant_) {
-        found = {fault::nondeterminism, "the same choices led somewhere else: the body depends on more than the schedule"};
+        found = {fault::nondeterminism,
+                 "the same choices led somewhere else: the body depends on more than the schedule"};
       }
       if (found.what != fault::none || m.run.restart()) {
         body_.lost();
@@ -313,16 +328,16 @@ class exploring {
     }
     result.schedules = given ? 1 : 0;
     if (!same) {
-      result.message = std::string("a replay went another way than the run that failed with ") + to_string(expected.what) +
-                       ": " + expected.message;
+      result.message = std::string("a replay went another way than the run that failed with ") +
+                       to_string(expected.what) + ": " + expected.message;
       result.what = fault::nondeterminism;
     }
     result.confirmed = same;
     result.choices = text.choices.size();
     result.replay = text.to_string();
     if (result.what != fault::none) {
-      result.story = std::string(to_string(result.what)) + ": " + result.message + "\n" + story_table::draw(events, names) +
-                     "  replay: CURFEW_REPLAY=" + result.replay + "\n";
+      result.story = std::string(to_string(result.what)) + ": " + result.message + "\n" +
+                     story_table::draw(events, names) + "  replay: CURFEW_REPLAY=" + result.replay + "\n";
       if (options_.print) std::fputs(result.story.c_str(), stderr);
     }
     return result;
@@ -357,6 +372,8 @@ class exploring {
 /// `invariant()`, which is called between any two steps and must not wait.
 template <class Case>
 exploration explore(const explore_options& options = {}) {
+  const engine::unobserved scope;
+  engine::be_multithreaded();
   engine::case_body<Case> what;
   return engine::exploring(what, options)();
 }

@@ -24,7 +24,9 @@ using std::uint64_t;
 /// The main thread, which sets up and finishes, and up to seven others.
 inline constexpr unsigned max_threads = 8;
 using thread_mask = unsigned;
-constexpr thread_mask bit(unsigned thread) noexcept { return 1u << thread; }
+constexpr thread_mask bit(unsigned thread) noexcept {
+  return 1u << thread;
+}
 
 /// For every thread, how much of what it did is known.
 struct vector_clock {

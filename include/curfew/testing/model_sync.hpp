@@ -29,13 +29,15 @@ CURFEW_BEGIN_NAMESPACE
 namespace testing {
 
 // Where an operation stands in the code under test.
-#define CURFEW_TESTING_HERE unsigned line = __builtin_LINE(), const char* file = __builtin_FILE()
+#define CURFEW_TESTING_HERE unsigned line = __builtin_LINE(), const char *file = __builtin_FILE()
 
 namespace model {
 
 using engine::explorer_engine;
 
-inline explorer_engine* running() noexcept { return explorer_engine::current(); }
+inline explorer_engine* running() noexcept {
+  return explorer_engine::current();
+}
 
 /// Announces birth and death of what has an identity.
 class object {
@@ -220,8 +222,7 @@ class condition_variable : object {
     return true;
   }
   template <class Rep, class Period>
-  std::cv_status wait_for(std::unique_lock<mutex>& lock, std::chrono::duration<Rep, Period> span,
-                          CURFEW_TESTING_HERE) {
+  std::cv_status wait_for(std::unique_lock<mutex>& lock, std::chrono::duration<Rep, Period> span, CURFEW_TESTING_HERE) {
     return wait_until(lock, later(span, {file, line}), line, file);
   }
   template <class Rep, class Period, class Predicate>
@@ -295,10 +296,11 @@ class thread {
     auto* run = running();
     if (run == nullptr) detail::fail("testing::model_sync::thread outside a run of the explorer");
     auto call = std::make_shared<std::decay_t<F>>(std::forward<F>(f));
-    number_ = 1 + run->spawn([call = std::move(call), ... rest = std::decay_t<Args>(std::forward<Args>(args))]() mutable {
-      std::invoke(std::move(*call), std::move(rest)...);
-      call.reset();
-    });
+    number_ =
+        1 + run->spawn([call = std::move(call), ... rest = std::decay_t<Args>(std::forward<Args>(args))]() mutable {
+          std::invoke(std::move(*call), std::move(rest)...);
+          call.reset();
+        });
   }
   thread(thread&& other) noexcept : number_(std::exchange(other.number_, 0)) {}
   thread& operator=(thread&& other) noexcept {

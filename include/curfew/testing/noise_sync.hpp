@@ -25,8 +25,8 @@ namespace engine {
 
 /// What disturbs one thread in one round.
 struct noise_plan {
-  std::uint64_t state = 0;      // 0: nothing does
-  unsigned starve_after = 0;    // so many points from now the thread loses half a millisecond; 0: it does not
+  std::uint64_t state = 0;    // 0: nothing does
+  unsigned starve_after = 0;  // so many points from now the thread loses half a millisecond; 0: it does not
 };
 
 inline noise_plan& noise() noexcept {
@@ -82,8 +82,7 @@ struct noise_sync : std_sync {
       engine::disturb();
       return word_.compare_exchange_weak(expected, desired, order, failing);
     }
-    bool compare_exchange_strong(T& expected, T desired,
-                                 std::memory_order order = std::memory_order_seq_cst) noexcept {
+    bool compare_exchange_strong(T& expected, T desired, std::memory_order order = std::memory_order_seq_cst) noexcept {
       engine::disturb();
       return word_.compare_exchange_strong(expected, desired, order);
     }

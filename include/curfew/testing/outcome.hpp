@@ -40,10 +40,24 @@ enum class fault : unsigned char {
 };
 
 constexpr const char* to_string(fault what) noexcept {
-  constexpr const char* names[] = {
-      "none",        "check_failed",   "exception",           "terminated", "deadlock",         "lost_wakeup",
-      "self_relock", "unowned_unlock", "callback_under_lock", "data_race",  "destroyed_in_use", "use_after_destroy",
-      "leak",        "livelock",       "nondeterminism",      "crash",      "hang",             "inconclusive"};
+  constexpr const char* names[] = {"none",
+                                   "check_failed",
+                                   "exception",
+                                   "terminated",
+                                   "deadlock",
+                                   "lost_wakeup",
+                                   "self_relock",
+                                   "unowned_unlock",
+                                   "callback_under_lock",
+                                   "data_race",
+                                   "destroyed_in_use",
+                                   "use_after_destroy",
+                                   "leak",
+                                   "livelock",
+                                   "nondeterminism",
+                                   "crash",
+                                   "hang",
+                                   "inconclusive"};
   return names[static_cast<unsigned char>(what)];
 }
 

@@ -51,12 +51,12 @@ namespace testing {
 
 struct race_options {
   const char* name = "body";
-  double seconds = 1.0;          ///< of rounds, for each number of threads
-  std::uint64_t seed = 0;        ///< 0: taken from the clock, and printed
-  std::uint64_t quota = 50;      ///< rounds that must have overlapped; fewer are inconclusive
+  double seconds = 1.0;                    ///< of rounds, for each number of threads
+  std::uint64_t seed = 0;                  ///< 0: taken from the clock, and printed
+  std::uint64_t quota = 50;                ///< rounds that must have overlapped; fewer are inconclusive
   std::vector<std::string> must_see = {};  ///< close calls that must have happened; if not, the run is inconclusive
-  double patience = 2.0;         ///< seconds without the end of a round that are a hang
-  bool print = true;             ///< what went wrong, to stderr
+  double patience = 2.0;                   ///< seconds without the end of a round that are a hang
+  bool print = true;                       ///< what went wrong, to stderr
 };
 
 struct race_result {
@@ -67,7 +67,7 @@ struct race_result {
   std::uint64_t overlapped = 0;  ///< rounds in which two roles really ran at the same time
   std::uint64_t on_time = 0;     ///< rounds in which all roles made their rendezvous
   std::vector<std::pair<std::string, std::uint64_t>> close_calls;
-  std::string replay;            ///< how to ask for the same input again
+  std::string replay;  ///< how to ask for the same input again
 
   explicit operator bool() const noexcept { return what == fault::none; }
   std::string summary() const {
@@ -233,8 +233,7 @@ class race_rounds {
 template <class Rounds>
 void race_isolated(Rounds rounds, const race_options& options, race_result& result) {
 #if CURFEW_POSIX
-  void* const shared =
-      ::mmap(nullptr, sizeof(race_board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  void* const shared = ::mmap(nullptr, sizeof(race_board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (shared == MAP_FAILED) throw std::bad_alloc();
 #else
   void* const shared = ::operator new(sizeof(race_board));
@@ -276,7 +275,8 @@ void race_isolated(Rounds rounds, const race_options& options, race_result& resu
       ::kill(child, SIGKILL);
       ::waitpid(child, &status, 0);
       result.what = fault::hang;
-      result.message = "no round ended for " + std::to_string(options.patience) + " s, after round " + std::to_string(now);
+      result.message =
+          "no round ended for " + std::to_string(options.patience) + " s, after round " + std::to_string(now);
       break;
     }
     if (!ended) std_sync::sleep_for(std::chrono::milliseconds(2));
@@ -319,9 +319,9 @@ void race_isolated(Rounds rounds, const race_options& options, race_result& resu
 
 }  // namespace engine
 
-/// Races \p Case. With `roles == 0` the body takes any number of threads, from `Case(unsigned threads, random_source&)`:
-/// it is run with two, with as many as there are cores, and with four more. Otherwise it is made by `Case()` or by
-/// `Case(random_source&)`, whose numbers come from the seed.
+/// Races \p Case. With `roles == 0` the body takes any number of threads, from `Case(unsigned threads,
+/// random_source&)`: it is run with two, with as many as there are cores, and with four more. Otherwise it is made by
+/// `Case()` or by `Case(random_source&)`, whose numbers come from the seed.
 template <class Case>
 race_result race(const race_options& options = {}) {
   race_result result;
@@ -333,8 +333,8 @@ race_result race(const race_options& options = {}) {
     counts.erase(std::unique(counts.begin(), counts.end()), counts.end());
   }
   for (const unsigned threads : counts) {
-    engine::race_isolated(
-        [&] { engine::race_rounds<Case>(threads, result.seed, options.seconds).run(); }, options, result);
+    engine::race_isolated([&] { engine::race_rounds<Case>(threads, result.seed, options.seconds).run(); }, options,
+                          result);
     if (result.what != fault::none) break;
   }
   if (result.what == fault::none && result.overlapped < options.quota) {

@@ -23,75 +23,12 @@
 #include <curfew/detail/config.hpp>
 #include <curfew/testing/fiber.hpp>
 #include <curfew/testing/memory.hpp>
+#include <curfew/testing/operation.hpp>
 #include <curfew/testing/outcome.hpp>
 #include <curfew/testing/search.hpp>
 
 CURFEW_BEGIN_NAMESPACE
 namespace testing::engine {
-
-enum class op_kind : unsigned char {
-  start, join_roles, join, load, store, exchange, modify, compare, fence, barrier, lock, try_lock, unlock, wait, notify,
-  now, sleep, yield
-};
-
-constexpr const char* to_string(op_kind kind) noexcept {
-  constexpr const char* names[] = {"start",   "join all", "join", "load", "store",    "exchange", "modify", "compare",
-                                   "fence",   "heavy fence", "lock", "try_lock", "unlock", "wait",  "notify", "now",
-                                   "sleep",   "yield"};
-  return names[static_cast<unsigned char>(kind)];
-}
-
-struct code_line {
-  const char* file = "";
-  unsigned line = 0;
-};
-
-/// What a thread is about to do.
-struct operation {
-  op_kind kind = op_kind::start;
-  unsigned char target = 0;  // of a join
-  std::array<footprint, 4> uses{};
-  code_line at;
-};
-
-/// A line of the story of a run.
-struct event {
-  unsigned thread;
-  op_kind kind;
-  place_kind on;
-  uint16_t ordinal;
-  bool reads, writes;
-  uint64_t before, after;
-  unsigned stale;  // how many newer stores the value read has
-  const char* remark;
-  const char* tag;  // the last named point its thread has passed
-  code_line at;
-};
-
-struct limits {
-  unsigned steps = 2000;
-  unsigned stale_reads = 0;
-  unsigned spurious_wakeups = 0;
-  unsigned timeouts = 2;
-  unsigned weak_failures = 0;
-};
-
-struct finding {
-  fault what = fault::none;
-  std::string message;
-};
-
-/// The roles of a body, and what comes before and after them on the main thread.
-struct body {
-  virtual ~body() = default;
-  virtual unsigned roles() const = 0;
-  virtual void set_up() = 0;
-  virtual void role(unsigned number) = 0;
-  virtual void tear_down() = 0;
-  virtual void lost() {}  // a failed run is over, and not unwound
-  virtual bool watches() const { return false; }
-  virtual void invariant() {}
-};
 
 class scheduler {
  public:
@@ -116,6 +53,9 @@ class scheduler {
     const unobserved scope;
     begin_run(what);
     threads_[0].stack->enter(host_);
+    // What a run leaves in static storage is ordered before the next one.
+    for (unsigned i = 0; CURFEW_TESTING_TSAN && i < count_; ++i) threads_[i].stack->publish_to(&end_edge_);
+    observe(&end_edge_);
     if (finding_.what != fault::none || restart_) abandon();
     all_steps_ += step_count_;
     return std::exchange(finding_, {});
@@ -165,7 +105,7 @@ class scheduler {
     child.order = parent.order;
     child.hb.join(parent.hb);
     child.coherent.join(parent.coherent);
-    publish(&edges_[next_edge_ % sizeof edges_]);
+    publish(&edges_[static_cast<std::size_t>(next_edge_) % sizeof edges_]);
     child.birth_edge = next_edge_++;
     released(parent);
     ++alive_;
@@ -175,27 +115,6 @@ class scheduler {
   bool finished(unsigned thread) const noexcept { return threads_[thread].finished; }
 
  protected:
-  struct thread_state {
-    fiber* stack = nullptr;
-    bool in_body = false;
-    bool finished = true;
-    bool parked = false;
-    bool timed_out = false;
-    int role = -1;
-    unsigned held = 0;
-    operation pending;
-    uint16_t waits_on = 0;
-    time_point deadline = time_point::max();
-    vector_clock order;     // for the search: steps that its next one comes after
-    vector_clock hb;        // what happened before
-    vector_clock coherent;  // what it cannot fail to see; never less than hb
-    vector_clock to_acquire, to_release;  // of fences
-    int birth_edge = 0, death_edge = 0;
-    const char* tag = "";
-    std::function<void()> work;
-    std::vector<std::pair<const void*, std::unique_ptr<unsigned char[]>>> locals;
-  };
-
   /// Announces an operation; returns when the thread has been chosen to do it.
   void announce(const operation& next) {
     thread_state& me = threads_[running_];
@@ -266,6 +185,7 @@ class scheduler {
   vector_clock fences_;             // what sequentially consistent fences have made visible,
   vector_clock sequential_stores_;  // and what such stores have
   static inline char edges_[65536];
+  static inline char end_edge_ = 0;
 
   static constexpr uint16_t everything = 1;
   static constexpr uint16_t the_clock = 2;
@@ -417,7 +337,8 @@ class scheduler {
     guarded([&] { body_->tear_down(); });
     if (!alone()) fail(fault::leak, "a thread that the body has started is still running");
     if (living_ != 0) {
-      fail(fault::leak, std::to_string(living_) + " atomics, mutexes or condition variables made by the body were not destroyed");
+      fail(fault::leak,
+           std::to_string(living_) + " atomics, mutexes or condition variables made by the body were not destroyed");
     }
   }
 
@@ -450,10 +371,14 @@ class scheduler {
 
   bool can_go_on(const thread_state& thread) const noexcept {
     switch (thread.pending.kind) {
-      case op_kind::lock: return !thread.parked && places_[thread.pending.uses[0].place].owner < 0;
-      case op_kind::join: return threads_[thread.pending.target].finished;
-      case op_kind::join_roles: return roles_left_ == 0;
-      default: return true;
+      case op_kind::lock:
+        return !thread.parked && places_[thread.pending.uses[0].place].owner < 0;
+      case op_kind::join:
+        return threads_[thread.pending.target].finished;
+      case op_kind::join_roles:
+        return roles_left_ == 0;
+      default:
+        return true;
     }
   }
 
@@ -465,7 +390,8 @@ class scheduler {
         const thread_state& each = threads_[i];
         if (each.finished || !can_go_on(each)) continue;
         able |= bit(i);
-        print = print * 0x01000193u + (i + 1) * 64 + static_cast<unsigned>(each.pending.kind) + each.pending.uses[0].place * 1024u;
+        print = print * 0x01000193u + (i + 1) * 64 + static_cast<unsigned>(each.pending.kind) +
+                each.pending.uses[0].place * 1024u;
       }
       if (able == 0) {
         if (!let_time_pass()) stuck();
@@ -499,7 +425,8 @@ class scheduler {
   }
 
   [[noreturn]] void overrun() {
-    fail(fault::livelock, "more than " + std::to_string(most_.steps) + " steps: the threads keep each other busy, or the body is too long");
+    fail(fault::livelock, "more than " + std::to_string(most_.steps) +
+                              " steps: the threads keep each other busy, or the body is too long");
   }
 
   [[noreturn]] void stuck() {

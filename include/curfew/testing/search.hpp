@@ -244,11 +244,14 @@ class search_state {
   bool advance() {
     longest_ = taken_.size() > longest_ ? taken_.size() : longest_;
     switch (how_) {
-      case search::replay: return false;
+      case search::replay:
+        return false;
       case search::random:
       case search::priority:
-      case search::pending: return true;
-      default: break;
+      case search::pending:
+        return true;
+      default:
+        break;
     }
     for (; !nodes_.empty(); nodes_.pop_back()) {
       node& top = nodes_.back();

@@ -78,7 +78,8 @@ struct replay_text {
     for (const char c : parts[3]) {
       if (c >= 'A' && c <= 'Z') {
         if (result.choices.empty()) throw bad("begins with a repetition");
-        result.choices.insert(result.choices.end(), static_cast<std::size_t>(c - 'A') + 1, choice{result.choices.back()});
+        result.choices.insert(result.choices.end(), static_cast<std::size_t>(c - 'A') + 1,
+                              choice{result.choices.back()});
       } else if ((c >= '0' && c <= '9') || (c >= 'a' && c <= 'z')) {
         result.choices.push_back(static_cast<choice>(c <= '9' ? c - '0' : c - 'a' + 10));
       } else {
@@ -146,8 +147,9 @@ class story_table {
     if (~v < 1'000'000) return "-" + std::to_string(~v + 1);
     char hex[32];
     std::snprintf(hex, sizeof hex, "0x%llx", static_cast<unsigned long long>(v));
-    return std::char_traits<char>::length(hex) > 10 ? "0x.." + std::string(hex).substr(std::char_traits<char>::length(hex) - 5)
-                                                    : std::string(hex);
+    return std::char_traits<char>::length(hex) > 10
+               ? "0x.." + std::string(hex).substr(std::char_traits<char>::length(hex) - 5)
+               : std::string(hex);
   }
 
   static std::string padded(std::string text, std::size_t to) {
@@ -168,6 +170,7 @@ class story_table {
     for (unsigned i = 0; i < at.line && std::getline(source, line);) ++i;
     const std::size_t first = line.find_first_not_of(" \t");
     if (source && first != std::string::npos) text += "  " + line.substr(first, 70);
+    while (text.back() == ' ') text.pop_back();
     return text;
   }
 };

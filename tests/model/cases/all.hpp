@@ -4,7 +4,7 @@
 /// \file
 /// The list of bodies. CURFEW_CASES_ONLY, when defined, names the one family that is compiled: 1 fence, 2 singleton,
 /// 3 parts. CURFEW_CASES_FILTER narrows that to the bodies whose name contains one of some parts (`a,b`; a part that
-/// ends in $ is a whole name): a program for a single broken header need not compile them all.
+/// ends in a dot is a whole name): a program for a single broken header need not compile them all.
 
 #ifndef CURFEW_TESTS_MODEL_CASES_ALL_HPP
 #define CURFEW_TESTS_MODEL_CASES_ALL_HPP
@@ -35,7 +35,7 @@ constexpr bool selected(std::string_view only, std::string_view name) {
   while (true) {
     const std::size_t comma = only.find(',');
     const std::string_view part = only.substr(0, comma);
-    if (part.ends_with('$') ? name == part.substr(0, part.size() - 1) : name.find(part) != part.npos) return true;
+    if (part.ends_with('.') ? name == part.substr(0, part.size() - 1) : name.find(part) != part.npos) return true;
     if (comma == only.npos) return false;
     only.remove_prefix(comma + 1);
   }
@@ -47,13 +47,13 @@ void for_each_case(Visit&& visit) {
 #if CURFEW_CASES_ONLY == 0 || CURFEW_CASES_ONLY == 1
   using striped = curfew::basic_admission_fence<Sync>;
   using compact = curfew::basic_compact_admission_fence<Sync>;
-#define CURFEW_BOTH(body)                                                 \
-  if constexpr (selected(CURFEW_CASES_FILTER, #body)) {                   \
-    visit.template operator()<body<striped, Sync>>(#body);                \
-  }                                                                       \
-  if constexpr (selected(CURFEW_CASES_FILTER, "compact_" #body)) {        \
-    visit.template operator()<body<compact, Sync>>("compact_" #body);     \
-  }                                                                       \
+#define CURFEW_BOTH(body)                                             \
+  if constexpr (selected(CURFEW_CASES_FILTER, #body)) {               \
+    visit.template operator()<body<striped, Sync>>(#body);            \
+  }                                                                   \
+  if constexpr (selected(CURFEW_CASES_FILTER, "compact_" #body)) {    \
+    visit.template operator()<body<compact, Sync>>("compact_" #body); \
+  }                                                                   \
   static_assert(true)
   CURFEW_BOTH(fence_enter_close);
   CURFEW_BOTH(fence_destroyed_by_drainer);
@@ -76,7 +76,7 @@ void for_each_case(Visit&& visit) {
   CURFEW_BOTH(fence_hook_cancelled);
 #undef CURFEW_BOTH
 #endif
-#define CURFEW_ONE(body)                                                                                     \
+#define CURFEW_ONE(body) \
   if constexpr (selected(CURFEW_CASES_FILTER, #body)) visit.template operator()<body<Sync>>(#body)
 #if CURFEW_CASES_ONLY == 0 || CURFEW_CASES_ONLY == 2
   CURFEW_ONE(singleton_cold_start);

@@ -154,8 +154,7 @@ struct once_destroyed_by_joiner {
   void role(unsigned i) {
     if (i == 0) {
       seen->run([this] { entered.store(true, std::memory_order_release); });
-    } else if (entered.load(std::memory_order_acquire) &&
-               seen->run([] {}) == teardown_status::joined) {
+    } else if (entered.load(std::memory_order_acquire) && seen->run([] {}) == teardown_status::joined) {
       close_call("joined");
       once.reset();
     }
@@ -272,8 +271,8 @@ struct ledger_gives_up {
       return;
     }
     typename ledger_type::ticket ticket(slots);
-    const auto until = i == 1 ? curfew::std_sync::clock::time_point{} + 1h + 5ms
-                              : curfew::std_sync::clock::time_point::max();
+    const auto until =
+        i == 1 ? curfew::std_sync::clock::time_point{} + 1h + 5ms : curfew::std_sync::clock::time_point::max();
     const auto got = ticket.wait_until(until);
     check(i == 1 || got == curfew::slot_outcome::granted, "who waits for ever is granted");
   }

@@ -185,6 +185,7 @@ struct singleton_two_resets : singleton_case<Sync> {
   void finish() {
     check(did[0] != did[1], "exactly one detached");
     check(this->books.torn.load() == 1, "torn down once");
+    check(this->books.destroyed.load() == 1, "destroyed by then, as no handle was out");
     this->balance();
   }
 };

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// The words of the explorer: what a thread is about to do, what it has done, what is known of it, and what a body is.
+
+#ifndef CURFEW_TESTING_OPERATION_HPP
+#define CURFEW_TESTING_OPERATION_HPP
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <curfew/detail/config.hpp>
+#include <curfew/testing/fiber.hpp>
+#include <curfew/testing/memory.hpp>
+#include <curfew/testing/outcome.hpp>
+#include <curfew/testing/search.hpp>
+
+CURFEW_BEGIN_NAMESPACE
+namespace testing::engine {
+
+enum class op_kind : unsigned char {
+  start,
+  join_roles,
+  join,
+  load,
+  store,
+  exchange,
+  modify,
+  compare,
+  fence,
+  barrier,
+  lock,
+  try_lock,
+  unlock,
+  wait,
+  notify,
+  now,
+  sleep,
+  yield
+};
+
+constexpr const char* to_string(op_kind kind) noexcept {
+  constexpr const char* names[] = {"start",  "join all", "join",   "load",        "store", "exchange",
+                                   "modify", "compare",  "fence",  "heavy fence", "lock",  "try_lock",
+                                   "unlock", "wait",     "notify", "now",         "sleep", "yield"};
+  return names[static_cast<unsigned char>(kind)];
+}
+
+struct code_line {
+  const char* file = "";
+  unsigned line = 0;
+};
+
+/// What a thread is about to do.
+struct operation {
+  op_kind kind = op_kind::start;
+  unsigned char target = 0;  // of a join
+  std::array<footprint, 4> uses{};
+  code_line at;
+};
+
+/// A line of the story of a run.
+struct event {
+  unsigned thread;
+  op_kind kind;
+  place_kind on;
+  uint16_t ordinal;
+  bool reads, writes;
+  uint64_t before, after;
+  unsigned stale;  // how many newer stores the value read has
+  const char* remark;
+  const char* tag;  // the last named point its thread has passed
+  code_line at;
+};
+
+struct limits {
+  unsigned steps = 2000;
+  unsigned stale_reads = 0;
+  unsigned spurious_wakeups = 0;
+  unsigned timeouts = 2;
+  unsigned weak_failures = 0;
+};
+
+struct finding {
+  fault what = fault::none;
+  std::string message;
+};
+
+/// The roles of a body, and what comes before and after them on the main thread.
+struct body {
+  virtual ~body() = default;
+  virtual unsigned roles() const = 0;
+  virtual void set_up() = 0;
+  virtual void role(unsigned number) = 0;
+  virtual void tear_down() = 0;
+  virtual void lost() {}  // a failed run is over, and not unwound
+  virtual bool watches() const { return false; }
+  virtual void invariant() {}
+};
+
+/// One thread of a run.
+struct thread_state {
+  fiber* stack = nullptr;
+  bool in_body = false;
+  bool finished = true;
+  bool parked = false;
+  bool timed_out = false;
+  int role = -1;
+  unsigned held = 0;
+  operation pending;
+  uint16_t waits_on = 0;
+  std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
+  vector_clock order;                   // for the search: steps that its next one comes after
+  vector_clock hb;                      // what happened before
+  vector_clock coherent;                // what it cannot fail to see; never less than hb
+  vector_clock to_acquire, to_release;  // of fences
+  int birth_edge = 0, death_edge = 0;
+  const char* tag = "";
+  std::function<void()> work;
+  std::vector<std::pair<const void*, std::unique_ptr<unsigned char[]>>> locals;
+};
+
+}  // namespace testing::engine
+CURFEW_END_NAMESPACE
+
+#endif  // CURFEW_TESTING_OPERATION_HPP
