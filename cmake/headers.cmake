@@ -52,4 +52,17 @@ set(CURFEW_HEADERS
     curfew/signals.hpp
     curfew/slot_ledger.hpp
     curfew/teardown.hpp
+    curfew/testing/atomics.hpp
+    curfew/testing/engine.hpp
+    curfew/testing/explore.hpp
+    curfew/testing/fiber.hpp
+    curfew/testing/memory.hpp
+    curfew/testing/model_sync.hpp
+    curfew/testing/noise_sync.hpp
+    curfew/testing/operation.hpp
+    curfew/testing/outcome.hpp
+    curfew/testing/race.hpp
+    curfew/testing/scheduler.hpp
+    curfew/testing/search.hpp
+    curfew/testing/story.hpp
     curfew/version.hpp)

@@ -11,6 +11,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <functional>
 #include <future>
 #include <memory>
 #include <optional>
@@ -20,6 +21,7 @@
 #include <string>
 #include <system_error>
 #include <thread>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -48,19 +50,26 @@ template <class Sync = park_sync>
 using provider_of = aio_provider<fake_backend, fake_store, Sync>;
 using provider = provider_of<>;
 
-// Runs f on a thread of its own, under a name that parks can ask for.
-template <class F>
-auto in_role(const char* role, F f) {
-  return std::async(std::launch::async, [role, f = std::move(f)]() mutable {
+// Runs f on a thread of its own, under a name that parks can ask for. The function is erased before it reaches
+// std::async, which would otherwise be instantiated anew for every lambda of this file.
+template <class R>
+CURFEW_NOINLINE std::future<R> run_in_role(const char* role, std::function<R()> f) {
+  return std::async(std::launch::async, [role, f = std::move(f)] {
     role_scope scope(role);
     return f();
   });
+}
+template <class F>
+auto in_role(const char* role, F f) {
+  using result = std::invoke_result_t<F&>;
+  return run_in_role<result>(role, [shared = std::make_shared<F>(std::move(f))]() -> result { return (*shared)(); });
 }
 
 const owner_key alice{"alice", "1"};
 const owner_key bob{"bob", "1"};
 const owner_key carol{"carol", "1"};
 
+// What a hook refers to is declared before the provider: its destructor may still call hooks.
 struct AioProvider : ::testing::Test {
   watchdog dog{::testing::UnitTest::GetInstance()->current_test_info()->name()};
   manual_clock clock;
@@ -74,10 +83,12 @@ struct AioProvider : ::testing::Test {
     o.owner_id = "me";
     return o;
   }
-  std::unique_ptr<provider> make(aio_options o) { return std::make_unique<provider>(world, std::move(o), store); }
-  std::unique_ptr<provider> make() { return make(options()); }
+  CURFEW_NOINLINE std::shared_ptr<provider> make(aio_options o) {
+    return std::make_shared<provider>(world, std::move(o), store);
+  }
+  CURFEW_NOINLINE std::shared_ptr<provider> make() { return make(options()); }
 
-  static void quiet(const provider_stats& s) {
+  CURFEW_NOINLINE static void quiet(const provider_stats& s) {
     EXPECT_EQ(s.created + s.adopted, s.destroyed + s.forgotten + s.active + s.warm + s.transitioning + s.tombstones);
     EXPECT_EQ(s.reserved, 0u);
     EXPECT_EQ(s.transitioning, 0u);
@@ -102,7 +113,7 @@ TEST_F(AioProvider, R1_AProviderThatWasNeverUsedTouchesNothing) {
 TEST_F(AioProvider, X6_LosersOfAColdStartDestroyNothing) {
   world->run(stable_id(alice));
   world->run(stable_id(bob));
-  std::vector<std::unique_ptr<provider>> candidates;
+  std::vector<std::shared_ptr<provider>> candidates;
   for (int i = 0; i < 8; ++i) candidates.push_back(make());
   candidates[0]->start();
   while (candidates.size() > 1) {
@@ -128,8 +139,8 @@ TEST_F(AioProvider, R2_RefusedAfterShutdownWithoutABackendCall) {
 // ---- R3, R4: one key at a time
 
 TEST_F(AioProvider, R3_DifferentKeysNeverWaitForEachOther) {
-  auto p = make();
   gate creating, go;
+  auto p = make();
   world->on_create = [&](const create_request& r) {
     if (r.owner == alice) {
       creating.open();
@@ -220,9 +231,9 @@ TEST_F(AioProvider, A2_ReuseMeetsTheReaperWaitsAndCreatesAfresh) {
 }
 
 TEST_F(AioProvider, A3_AReuseInItsProbeIsNoVictimOfTheReaper) {
+  gate probing, go;
   auto p = make();
   auto first = p->acquire(alice);
-  gate probing, go;
   world->on_probe = [&](const std::string&) {
     probing.open();
     static_cast<void>(go.wait());
@@ -251,9 +262,9 @@ TEST_F(AioProvider, A19_ActivityBetweenTheSnapshotAndTheMarkSavesTheSandbox) {
 }
 
 TEST_F(AioProvider, R4_DestroyWaitsForTheKeyAndTheNextAcquireCreatesAfresh) {
+  gate destroying, go;
   auto p = make();
   auto lease = p->acquire(alice);
-  gate destroying, go;
   world->on_destroy = [&](const std::string&) {
     destroying.open();
     return go.wait();
@@ -389,9 +400,9 @@ TEST_F(AioProvider, R8_GetAnswersForActiveIdsOnlyAndCallsNobody) {
 }
 
 TEST_F(AioProvider, R8_GetNeverBlocksOnAKeyAndCountsAsActivity) {
+  gate probing, go;
   auto p = make();
   auto lease = p->acquire(alice);
-  gate probing, go;
   world->on_probe = [&](const std::string&) {
     probing.open();
     static_cast<void>(go.wait());
@@ -430,10 +441,10 @@ TEST_F(AioProvider, X9_R9_ACreateInFlightIsDestroyedByItsThreadAndRefused) {
 }
 
 TEST_F(AioProvider, E10_E11_AnUnconfirmedDiscardBecomesATombstoneThatShutdownRetries) {
+  std::atomic<int> refusals{2};
   auto o = options();
   o.destroy_attempts = 2;
   auto p = make(o);
-  std::atomic<int> refusals{2};
   world->on_destroy = [&](const std::string&) { return refusals.fetch_sub(1) <= 0; };
   park created("pool.acquire.created");
   auto acquiring = in_role("acquire", [&] { return p->acquire(alice); });
@@ -498,8 +509,8 @@ TEST_F(AioProvider, E20_ClosedDuringDiscoveryIsReleasedAndNotDestroyed) {
 // ---- R10, R11, R12: shutdown
 
 TEST_F(AioProvider, R10_E7_KeyWaitersAreWokenAndRefused) {
-  auto p = make();
   gate creating, go;
+  auto p = make();
   world->on_create = [&](const create_request&) {
     creating.open();
     static_cast<void>(go.wait());
@@ -516,6 +527,7 @@ TEST_F(AioProvider, R10_E7_KeyWaitersAreWokenAndRefused) {
 }
 
 TEST_F(AioProvider, R10_EverySandboxIsEndedAtMostSoManyAtATime) {
+  std::atomic<int> together{0};
   auto o = options();
   o.replicas = 20;
   o.destroy_parallelism = 3;
@@ -525,7 +537,6 @@ TEST_F(AioProvider, R10_EverySandboxIsEndedAtMostSoManyAtATime) {
     auto l = p->acquire({"u", std::to_string(i)});
     if (i % 2 == 0) held.push_back(std::move(l));
   }
-  std::atomic<int> together{0};
   world->on_destroy = [&](const std::string&) {
     ++together;
     static_cast<void>(eventually([&] { return together >= 3; }, 2s));
@@ -545,11 +556,11 @@ TEST_F(AioProvider, R10_EverySandboxIsEndedAtMostSoManyAtATime) {
 }
 
 TEST_F(AioProvider, R10_ParallelismOfOneDestroysOnTheCallingThread) {
+  std::set<std::thread::id> threads;
   auto o = options();
   o.destroy_parallelism = 1;
   auto p = make(o);
   { auto a = p->acquire(alice), b = p->acquire(bob); }
-  std::set<std::thread::id> threads;
   world->on_destroy = [&](const std::string&) {
     threads.insert(std::this_thread::get_id());
     return true;
@@ -586,9 +597,9 @@ TEST_F(AioProvider, R10_LeasesInTheStoreAreReleased) {
 }
 
 TEST_F(AioProvider, X12_X13_R11_EveryOtherCallWaitsForTheFirstAndIsToldJoined) {
+  gate destroying, go;
   auto p = make();
   auto lease = p->acquire(alice);
-  gate destroying, go;
   world->on_destroy = [&](const std::string&) {
     destroying.open();
     return go.wait();
@@ -640,11 +651,11 @@ TEST_F(AioProvider, R11_FailedNamesTheTombstonesAndTheNextCallTriesAgain) {
 }
 
 TEST_F(AioProvider, R11_ACreateThatOutlivesTheBudgetIsNamedAndStillDestroyedByItsThread) {
+  gate creating, go;
   auto o = options();
   o.shutdown_budget = 2s;  // a quarter of it is the sweep's
   auto p = make(o);
   auto other = p->acquire(bob);
-  gate creating, go;
   world->on_create = [&](const create_request&) {
     creating.open();
     static_cast<void>(go.wait());
@@ -663,11 +674,11 @@ TEST_F(AioProvider, R11_ACreateThatOutlivesTheBudgetIsNamedAndStillDestroyedByIt
 }
 
 TEST_F(AioProvider, R11_ADestroyThatHangsIsLetGoAtTheEndOfTheBudget) {
+  gate go;
   auto o = options();
   o.shutdown_budget = 1s;
   auto p = make(o);
   { auto a = p->acquire(alice), b = p->acquire(bob); }
-  gate go;
   world->on_destroy = [&](const std::string& id) { return id != stable_id(alice) || go.wait(); };
   EXPECT_EQ(p->shutdown(), teardown_status::failed);
   EXPECT_EQ(p->stats().leftover, std::vector<std::string>{stable_id(alice)});
@@ -678,11 +689,11 @@ TEST_F(AioProvider, R11_ADestroyThatHangsIsLetGoAtTheEndOfTheBudget) {
 }
 
 TEST_F(AioProvider, R11_AProbeThatOutlivesTheBudgetEndsItsSandboxItself) {
+  gate probing, go;
   auto o = options();
   o.shutdown_budget = 40ms;
   auto p = make(o);
   { auto a = p->acquire(alice); }
-  gate probing, go;
   world->on_probe = [&](const std::string&) {
     probing.open();
     static_cast<void>(go.wait());
@@ -761,8 +772,8 @@ TEST_F(AioProvider, R13_ResetIsTerminal) {
 }
 
 TEST_F(AioProvider, R13_E8_ResetWakesWaitersAtOnce) {
-  auto p = make();
   gate creating, go;
+  auto p = make();
   world->on_create = [&](const create_request&) {
     creating.open();
     static_cast<void>(go.wait());
@@ -841,11 +852,11 @@ TEST_F(AioProvider, R14_AFailedStopKeepsItsSlotAndIsRetriedByWhoeverComesBy) {
 }
 
 TEST_F(AioProvider, R14_OneRetrierAtATime) {
+  gate destroying, go;
   auto p = make();
   auto lease = p->acquire(alice);
   world->on_destroy = [](const std::string&) { return false; };
   EXPECT_FALSE(p->destroy(lease.id()));
-  gate destroying, go;
   world->on_destroy = [&](const std::string&) {
     destroying.open();
     return go.wait();
@@ -861,12 +872,12 @@ TEST_F(AioProvider, R14_OneRetrierAtATime) {
 }
 
 TEST_F(AioProvider, R14_AttemptsAreApartAndEndWithTheFirstTrue) {
+  std::atomic<int> calls{0};
   auto o = options();
   o.destroy_backoff = 20ms;
   o.destroy_attempts = 5;
   auto p = make(o);
   auto lease = p->acquire(alice);
-  std::atomic<int> calls{0};
   world->on_destroy = [&](const std::string&) { return ++calls == 3; };
   const auto begun = std::chrono::steady_clock::now();
   EXPECT_TRUE(p->destroy(lease.id()));
@@ -1043,10 +1054,10 @@ TEST_F(AioProvider, R16_A22_TheRenewalKeepsAMarkThatATeardownOutlives) {
   o.renewal_interval = 10ms;
   o.ttl_multiplier = 60;
   auto real = std::make_shared<fake_store>();
+  std::atomic<bool> refused{true};
   provider p(world, o, real);
   auto lease = p.acquire(alice);
   p.start();
-  std::atomic<bool> refused{true};
   world->on_destroy = [&](const std::string& id) {
     const auto end = std::chrono::steady_clock::now() + 900ms;  // longer than a lease lives
     while (std::chrono::steady_clock::now() < end) {
@@ -1061,7 +1072,7 @@ TEST_F(AioProvider, R16_A22_TheRenewalKeepsAMarkThatATeardownOutlives) {
 
 struct AioRenewal : AioProvider {
   // The renewal worker, driven by hand: real workers tick on real time.
-  std::unique_ptr<provider> started() {
+  std::shared_ptr<provider> started() {
     auto o = options();
     o.renewal_interval = 1ms;
     o.ttl_multiplier = 60'000;  // 60 s on the test's clock
@@ -1095,9 +1106,9 @@ TEST_F(AioRenewal, R16_A39_ALostLeaseMakesTheSandboxForgottenAndNotDestroyed) {
 }
 
 TEST_F(AioRenewal, R16_A38_AStoreThatIsAwayCostsNoSandbox) {
+  std::atomic<int> failed{0};
   auto p = started();
   auto lease = p->acquire(alice);
-  std::atomic<int> failed{0};
   store->before = [&](const std::string& verb, const std::string&) {
     if (verb == "renew" && failed < 5) {
       ++failed;
@@ -1145,12 +1156,12 @@ TEST_F(AioRenewal, R16_A8_ATakeThatHasNotReturnedYetKeepsTheSandbox) {
 // ---- R17 to R21
 
 TEST_F(AioProvider, X15_R17_AForkedChildTouchesNothingOfItsParents) {
+  gate creating, go;
   auto p = make();
   p->start();
   auto lease = p->acquire(alice);
   const auto calls = world->calls();
   // A thread that holds everything a child could hang on is inside while the fork happens.
-  gate creating, go;
   world->on_create = [&](const create_request&) {
     creating.open();
     static_cast<void>(go.wait());
@@ -1215,10 +1226,10 @@ TEST_F(AioProvider, R19_AnonymousOwnersShareNothingAndAreDestroyedByTheirRelease
 }
 
 TEST_F(AioProvider, R20_NoExceptionLeavesAWorkerAndTheNextTickRuns) {
+  std::atomic<int> lists{0};
   auto o = options();
   o.maintain_interval = 1ms;
   auto p = make(o);
-  std::atomic<int> lists{0};
   world->on_list = [&] {
     if (++lists < 5) throw std::runtime_error("list");
   };
@@ -1312,11 +1323,11 @@ TEST_F(AioProvider, E27_StartMakesNoBackendCallOnItsCallersThread) {
 }
 
 TEST_F(AioProvider, R10_AnInventoryThatHangsHoldsUpAShutdownNoLongerThanTheWorkersBound) {
+  gate listing_now, go;
   auto o = options();
   o.worker_stop = 20ms;
   auto p = make(o);
   world->run("stray");
-  gate listing_now, go;
   world->on_list = [&] {
     listing_now.open();
     static_cast<void>(go.wait());
@@ -1339,10 +1350,10 @@ TEST_F(AioProvider, RA1_TheIdIsTheOwnersInEveryProcess) {
 }
 
 TEST_F(AioProvider, RA1_TheRequestCarriesTheOwnerAndTheEnvironment) {
+  create_request seen;
   auto o = options();
   o.environment["KEY"] = "value";
   auto p = make(o);
-  create_request seen;
   world->on_create = [&](const create_request& r) { seen = r; };
   auto lease = p->acquire(alice);
   EXPECT_EQ(seen.id, stable_id(alice));
@@ -1714,8 +1725,8 @@ TEST_F(AioProvider, StormKeepsItsBooksAndShutdownLeavesNothing) {
     o.ttl_multiplier = 100'000;
     o.clock = nullptr;
     auto real = std::make_shared<fake_store>();
-    provider p(world, o, real);
     std::atomic<unsigned> dice{static_cast<unsigned>(round)};
+    provider p(world, o, real);
     world->on_destroy = [&](const std::string&) { return dice.fetch_add(7) % 5 != 0; };
     world->on_create = [&](const create_request& r) {
       if (dice.fetch_add(3) % 11 == 0) throw backend_error(backend_fault::unavailable, "no", dice % 2 ? r.id : "");

@@ -797,7 +797,9 @@ TEST(OrderedLifespanProcess, BlockedSignalsAreUnblockedWhereSomebodyWaits) {
 TEST(OrderedLifespanProcess, WithoutADescriptorTheConstructorThrowsAndTakesNothing) {
   EXPECT_EQ(shell_code(in_child([] {
               const auto was = disposition(SIGTERM);
-              { ordered_lifespan warm(owning()); }  // a sanitizer looks at types through descriptors
+              // A sanitizer looks at types through descriptors, the first time it meets them.
+              { ordered_lifespan warm(owning()); }
+              CHILD_CHECK(std::system_error(EMFILE, std::generic_category()).code().message() != "");
               rlimit limit{};
               ::getrlimit(RLIMIT_NOFILE, &limit);
               const auto full = limit;
@@ -807,10 +809,10 @@ TEST(OrderedLifespanProcess, WithoutADescriptorTheConstructorThrowsAndTakesNothi
                 ordered_lifespan life(owning());
                 return 1;
               } catch (const std::system_error& e) {
+                ::setrlimit(RLIMIT_NOFILE, &full);
                 CHILD_CHECK(e.code().value() == EMFILE);
               }
               CHILD_CHECK(same(disposition(SIGTERM), was) && !shutdown_owned(SIGTERM));
-              ::setrlimit(RLIMIT_NOFILE, &full);
               ordered_lifespan life(owning());
               return shutdown_owned(SIGTERM) ? 0 : 2;
             })),

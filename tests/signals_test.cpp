@@ -466,12 +466,14 @@ TEST(FallbackSignalGuard, WithoutAThreadOrADescriptorTheConstructorThrowsAndTake
               }  // a sanitizer looks at types through descriptors
               rlimit limit{};
               ::getrlimit(RLIMIT_NOFILE, &limit);
+              const auto full = limit;
               limit.rlim_cur = 3;
               ::setrlimit(RLIMIT_NOFILE, &limit);
               try {
                 fallback_signal_guard guard({SIGTERM}, [](int) {});
                 return 2;
               } catch (const std::system_error& e) {
+                ::setrlimit(RLIMIT_NOFILE, &full);
                 CHILD_CHECK(e.code().value() == EMFILE);
               }
               CHILD_CHECK(handler_of(SIGTERM) == SIG_DFL);

@@ -29,6 +29,9 @@ struct shape {
 
 // Values read, threads from left to right. What C++20 forbids is never seen; what it allows is, except for the misses.
 constexpr shape shapes[] = {
+    {"reader_before_writer", "Rx | Wx1", "1", true},
+    {"readers_before_writer", "Rx | Rx | Wx1", "11", true},
+    {"reader_between_writers", "Rx Rx | Wx1 Wx2", "12", true},
     {"SB_sc", "Wx1.sc Ry.sc | Wy1.sc Rx.sc", "00", false},
     {"SB_rel_acq", "Wx1.rel Ry.acq | Wy1.rel Rx.acq", "00", true},
     {"SB_relaxed", "Wx1 Ry | Wy1 Rx", "00", true},

@@ -116,6 +116,7 @@ inline void put_back(int signo, const struct sigaction& before) noexcept {
   if (::syscall(SYS_rt_sigaction, signo, nullptr, &raw, sizeof raw.mask) != 0) return;
   raw.flags = static_cast<unsigned>(before.sa_flags);
   raw.restorer = nullptr;
+  std::memcpy(&raw.mask, &before.sa_mask, sizeof raw.mask);  // a sanitizer in between has filled it
   ::syscall(SYS_rt_sigaction, signo, &raw, nullptr, sizeof raw.mask);
 #endif
 }

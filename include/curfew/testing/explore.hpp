@@ -97,12 +97,6 @@ struct exploration {
 
 namespace engine {
 
-// What a failed run leaves behind is kept, and kept reachable.
-inline void keep(void* what) {
-  static std::vector<void*>& kept = *new std::vector<void*>;
-  kept.push_back(what);
-}
-
 // libstdc++ counts references without atomics in a process that has never had a second thread, which to ThreadSanitizer
 // is a race between fibers.
 inline void be_multithreaded() {

@@ -127,6 +127,58 @@ struct thread_state {
   std::vector<std::pair<const void*, std::unique_ptr<unsigned char[]>>> locals;
 };
 
+/// What a failed run leaves behind is kept, and kept reachable.
+inline void keep(void* what) {
+  static std::vector<void*>& kept = *new std::vector<void*>;
+  kept.push_back(what);
+}
+
+/// All that is known of a run.
+class run_state {
+ public:
+  using time_point = std::chrono::steady_clock::time_point;
+
+  run_state(search_state& strategy, limits most) : search_(strategy), most_(most) { places_.resize(64); }
+  run_state(const run_state&) = delete;
+  run_state& operator=(const run_state&) = delete;
+
+  std::string name_of(unsigned thread) const {
+    if (thread == 0) return "main";
+    if (threads_[thread].role >= 0) return "role " + std::to_string(threads_[thread].role);
+    return "thread " + std::to_string(thread);
+  }
+
+ protected:
+  search_state& search_;
+  const limits most_;
+  std::array<thread_state, max_threads> threads_{};
+  unsigned running_ = 0;
+  unsigned count_ = 0;
+  unsigned alive_ = 0;
+  bool muted_ = false;
+  thread_mask yielded_ = 0;
+  std::vector<place> places_;
+  std::size_t place_count_ = 0;
+  std::array<uint16_t, 8> ordinals_{};
+  uint32_t run_ = 0;
+  time_point now_{};
+  unsigned stale_used_ = 0, spurious_used_ = 0, timeouts_used_ = 0, weak_used_ = 0;
+  bool orders_all_ = false;
+  bool unlock_steps_ = false;
+  int next_edge_ = 0;
+  int living_ = 0;  // objects made in this run and not yet destroyed
+  std::vector<const void*> graves_;
+  vector_clock fences_;             // what sequentially consistent fences have made visible,
+  vector_clock sequential_stores_;  // and what such stores have
+  static inline char edges_[65536];
+  static inline char end_edge_ = 0;
+
+  static constexpr uint16_t everything = 1;
+  static constexpr uint16_t the_clock = 2;
+
+  body* body_ = nullptr;
+};
+
 }  // namespace testing::engine
 CURFEW_END_NAMESPACE
 

@@ -30,21 +30,11 @@
 CURFEW_BEGIN_NAMESPACE
 namespace testing::engine {
 
-class scheduler {
+class scheduler : public run_state {
  public:
-  using time_point = std::chrono::steady_clock::time_point;
-
-  scheduler(search_state& strategy, limits most) : search_(strategy), most_(most) { places_.resize(64); }
-  scheduler(const scheduler&) = delete;
-  scheduler& operator=(const scheduler&) = delete;
+  using run_state::run_state;
 
   /// What restarts the exploration: the body turned out to use something that every step must know of.
-  bool orders_all() const noexcept { return orders_all_; }
-  bool unlock_steps() const noexcept { return unlock_steps_; }
-  void keep(bool all_ordered, bool unlocks) noexcept {
-    orders_all_ = all_ordered;
-    unlock_steps_ = unlocks;
-  }
   bool restart() const noexcept { return restart_; }
   uint64_t steps() const noexcept { return all_steps_; }
   void tell(std::vector<event>* story) noexcept { story_ = story; }
@@ -163,33 +153,6 @@ class scheduler {
                        threads_[running_].tag, op.at});
   }
 
-  search_state& search_;
-  const limits most_;
-  std::array<thread_state, max_threads> threads_{};
-  unsigned running_ = 0;
-  unsigned count_ = 0;
-  unsigned alive_ = 0;
-  bool muted_ = false;
-  thread_mask yielded_ = 0;
-  std::vector<place> places_;
-  std::size_t place_count_ = 0;
-  std::array<uint16_t, 8> ordinals_{};
-  uint32_t run_ = 0;
-  time_point now_{};
-  unsigned stale_used_ = 0, spurious_used_ = 0, timeouts_used_ = 0, weak_used_ = 0;
-  bool orders_all_ = false;
-  bool unlock_steps_ = false;
-  int next_edge_ = 0;
-  int living_ = 0;  // objects made in this run and not yet destroyed
-  std::vector<const void*> graves_;
-  vector_clock fences_;             // what sequentially consistent fences have made visible,
-  vector_clock sequential_stores_;  // and what such stores have
-  static inline char edges_[65536];
-  static inline char end_edge_ = 0;
-
-  static constexpr uint16_t everything = 1;
-  static constexpr uint16_t the_clock = 2;
-
  private:
   void begin_run(body& what) {
     run_ = ++last_run_;
@@ -241,9 +204,10 @@ class scheduler {
       threads_[i].finished = true;
       if (!threads_[i].in_body) continue;
       threads_[i].in_body = false;
-      owned_[i].release()->abandon();
+      owned_[i]->abandon();
+      keep(owned_[i].release());
       threads_[i].stack = nullptr;
-      new std::function<void()>(std::move(threads_[i].work));
+      keep(new std::function<void()>(std::move(threads_[i].work)));
       threads_[i].work = nullptr;
     }
   }
@@ -455,17 +419,9 @@ class scheduler {
     fail(lost ? fault::lost_wakeup : fault::deadlock, std::move(text));
   }
 
- public:
-  std::string name_of(unsigned thread) const {
-    if (thread == 0) return "main";
-    if (threads_[thread].role >= 0) return "role " + std::to_string(threads_[thread].role);
-    return "thread " + std::to_string(thread);
-  }
-
  private:
   fiber host_;
   std::array<std::unique_ptr<fiber>, max_threads> owned_{};
-  body* body_ = nullptr;
   unsigned roles_left_ = 0;
   unsigned step_count_ = 0;
   uint64_t all_steps_ = 0;
