@@ -3,6 +3,7 @@
 set(CURFEW_HEADERS
     curfew/admission_fence.hpp
     curfew/curfew.hpp
+    curfew/detail/cancel_shield.hpp
     curfew/detail/compact_core.hpp
     curfew/detail/config.hpp
     curfew/detail/directory_tree.hpp

@@ -5,6 +5,7 @@
 // the protocol are in admission_fence_race_test.cpp.
 
 #include <gtest/gtest.h>
+#include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -1224,6 +1225,35 @@ TYPED_TEST(AdmissionFence, Rule11_AChildForgetsThePassesOfVanishedThreads) {
   other.join();
   EXPECT_TRUE(fence->is_drained());
   EXPECT_EQ(counter.runs.load(), 1);
+}
+
+// --- cancellation and odd clocks
+
+TYPED_TEST(AdmissionFence, S22_DrainIsNotACancellationPoint) {
+  TypeParam fence("cancelled");
+  auto inside = fence.enter();
+  gate drained;
+  std::thread drainer([&] {
+    fence.drain();
+    drained.open();
+  });
+  ASSERT_TRUE(curfew_test::eventually([&] { return fence.is_closed(); }));
+  ASSERT_EQ(::pthread_cancel(drainer.native_handle()), 0);
+  inside.release();
+  EXPECT_TRUE(drained.wait());  // the request is acted on later, if at all
+  drainer.join();
+}
+
+TEST(AdmissionFenceDeadline, OddUnitsNeitherOverflowNorLoseTheirSign) {
+  using sevenths = std::chrono::duration<std::int64_t, std::ratio<1, 7>>;
+  using clock = std::chrono::steady_clock;
+  const auto now = clock::now();
+  EXPECT_GT(curfew::detail::deadline_after<clock>(sevenths(14'000'000'000)), now + 1'000'000'000s);
+  EXPECT_GE(curfew::detail::deadline_after<clock>(sevenths(1)), now + 142ms);
+  EXPECT_LT(curfew::detail::deadline_after<clock>(sevenths(1)), now + 60s);
+  EXPECT_EQ(curfew::detail::deadline_after<clock>(sevenths(-1)), clock::time_point::min());
+  EXPECT_EQ(curfew::detail::deadline_after<clock>(std::chrono::hours::max()), clock::time_point::max());
+  EXPECT_GT(curfew::detail::deadline_after<clock>(std::chrono::duration<float>(0.5f)), now);
 }
 
 // --- closing

@@ -46,9 +46,25 @@ using curfew_test::park_sync;
 using curfew_test::role_scope;
 using curfew_test::watchdog;
 
-template <class Sync = park_sync>
-using provider_of = aio_provider<fake_backend, fake_store, Sync>;
-using provider = provider_of<>;
+// Parks at named points, and makes no thread when told so. One policy for all tests: each further one would instantiate
+// the whole provider again.
+struct aio_sync : park_sync {
+  static inline std::atomic<bool> no_threads{false};
+  struct thread : std::thread {
+    thread() = default;
+    template <class F>
+    requires(!std::is_same_v<std::remove_cvref_t<F>, thread>) explicit thread(F&& f)
+        : std::thread(std::forward<F>(checked(f))) {}
+
+   private:
+    template <class F>
+    static F& checked(F& f) {
+      if (no_threads) throw std::system_error(std::make_error_code(std::errc::resource_unavailable_try_again));
+      return f;
+    }
+  };
+};
+using provider = aio_provider<fake_backend, fake_store, aio_sync>;
 
 // Runs f on a thread of its own, under a name that parks can ask for. The function is erased before it reaches
 // std::async, which would otherwise be instantiated anew for every lambda of this file.
@@ -569,22 +585,14 @@ TEST_F(AioProvider, R10_ParallelismOfOneDestroysOnTheCallingThread) {
   EXPECT_EQ(threads, std::set<std::thread::id>{std::this_thread::get_id()});
 }
 
-struct no_threads : park_sync {
-  struct thread : std::thread {
-    thread() = default;
-    template <class F>
-    explicit thread(F&&) {
-      throw std::system_error(std::make_error_code(std::errc::resource_unavailable_try_again));
-    }
-  };
-};
-
 TEST_F(AioProvider, R10_X16_WithoutThreadsTheCallingThreadDestroys) {
-  provider_of<no_threads> p(world, options(), store);
-  EXPECT_THROW(p.start(), std::system_error);
-  EXPECT_FALSE(p.stats().started);
-  { auto a = p.acquire(alice), b = p.acquire(bob); }
-  EXPECT_EQ(p.shutdown(), teardown_status::completed);
+  auto p = make();
+  { auto a = p->acquire(alice), b = p->acquire(bob); }
+  aio_sync::no_threads = true;
+  EXPECT_THROW(p->start(), std::system_error);
+  EXPECT_FALSE(p->stats().started);
+  EXPECT_EQ(p->shutdown(), teardown_status::completed);
+  aio_sync::no_threads = false;
   EXPECT_EQ(world->running(), 0u);
 }
 

@@ -940,6 +940,25 @@ TEST(GuardedSingletonDeathTest, ScopedOneDestroyedInsideAnOverrideEndsTheProcess
 
 // ---- scoped_singleton ----
 
+TEST(ScopedSingleton, ACallbackOfItsEndCannotBringItBackToLife) {
+  world w;
+  int refused = 0;
+  {
+    singleton s{"ending", world_traits{&w}};
+    static_cast<void>(s.get());
+    w.on_shutdown = [&](thing&, teardown_reason) {
+      EXPECT_FALSE(s.unseal());
+      try {
+        static_cast<void>(s.get());
+      } catch (const curfew::singleton_sealed&) {
+        ++refused;
+      }
+    };
+  }
+  EXPECT_EQ(refused, 1);
+  EXPECT_EQ(w.ends[static_cast<unsigned>(teardown_reason::sealed)], 1);
+}
+
 TEST(ScopedSingleton, DestructorSealsAndHandlesOutliveIt) {
   world w;
   auto s = std::make_unique<singleton>("scoped", world_traits{&w});

@@ -261,10 +261,9 @@ TEST(OrderedLifespanProcess, T16_G6_TheThirdSignalEndsTheProcessWhateverItDoes) 
       ordered_lifespan life(options);
       auto& stage = life.add("spins").stop([&](const stage_context& context) {
         progress.tell('1');
-        while (!context.token.stop_requested()) {
-        }
+        while (!context.token.stop_requested()) spin();
         progress.tell('2');
-        for (;;) std::this_thread::yield();
+        for (;;) spin();
       });
       if (here) stage.on_controller();
       life.add("up").after("spins").start([&] { progress.tell('u'); });

@@ -25,7 +25,7 @@
 CURFEW_BEGIN_NAMESPACE
 
 /// Thrown by enter() when the fence is closed. what() carries the fence's name.
-class admission_refused : public std::runtime_error {
+class CURFEW_VISIBLE admission_refused : public std::runtime_error {
  public:
   explicit admission_refused(const char* fence)
       : std::runtime_error(*fence != '\0' ? std::string("admission refused: \"") + fence + "\" is closed"
@@ -53,8 +53,8 @@ class admission_refused : public std::runtime_error {
 ///
 /// *Destruction* is legal as soon as somebody has been told "drained", on the spot and while the call that released the
 /// last pass, or the call that closed it, has not returned yet: neither touches the fence again. It is also legal
-/// whenever nobody is inside. With somebody inside the destructor prints name and count, and terminates. Hooks that are
-/// still registered then never run.
+/// whenever nobody is inside and nobody waits. With somebody inside the destructor prints name and count, and
+/// terminates. Hooks that are still registered then never run.
 ///
 /// *Exceptions.* enter() throws admission_refused, run() what its function throws; nothing else throws.
 ///

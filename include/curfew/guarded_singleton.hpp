@@ -9,6 +9,7 @@
 #define CURFEW_GUARDED_SINGLETON_HPP
 
 #include <chrono>
+#include <concepts>
 #include <cstdint>
 #include <exception>
 #include <functional>
@@ -42,12 +43,15 @@ CURFEW_BEGIN_NAMESPACE
 template <class T>
 struct singleton_traits {
   static std::unique_ptr<T> make() { return std::make_unique<T>(); }
-  static void start(T& instance) requires requires { instance.start(); }
-  { instance.start(); }
-  static void on_reset(T& instance) requires requires { instance.reset(); }
-  { instance.reset(); }
-  static void on_shutdown(T& instance, teardown_reason) requires requires { instance.shutdown(); }
-  { instance.shutdown(); }
+  template <std::same_as<T> U>
+  requires requires(U& instance) { instance.start(); }
+  static void start(U& instance) { instance.start(); }
+  template <std::same_as<T> U>
+  requires requires(U& instance) { instance.reset(); }
+  static void on_reset(U& instance) { instance.reset(); }
+  template <std::same_as<T> U>
+  requires requires(U& instance) { instance.shutdown(); }
+  static void on_shutdown(U& instance, teardown_reason) { instance.shutdown(); }
 };
 
 namespace detail {
@@ -76,7 +80,7 @@ class singleton_front : private engine_of<T, Traits, Sync> {
 
   /// \p name appears in messages; it is not copied and must outlive the singleton and its handles.
   constexpr explicit singleton_front(const char* name = "",
-                                     Traits traits = {}) noexcept(std::is_nothrow_move_constructible_v<Traits>)
+                                     Traits traits = Traits()) noexcept(std::is_nothrow_move_constructible_v<Traits>)
       : engine(name != nullptr ? name : "", std::move(traits)) {}
   singleton_front(const singleton_front&) = delete;
   singleton_front& operator=(const singleton_front&) = delete;
@@ -108,6 +112,9 @@ class singleton_front : private engine_of<T, Traits, Sync> {
   /// out. True for the one call that took it. A throwing callback reaches the caller, with the instance gone all the
   /// same.
   ///
+  /// With no handle out the instance is destroyed before this returns, or else, when a `get` on another thread was just
+  /// then taking its look at it, by that `get` a moment later.
+  ///
   /// Ordering: a `get` that starts after this returned does not return the old instance, nor one whose making began
   /// before this call, even if there was nothing to take.
   bool reset() { return this->end_current(teardown_reason::reset).ended; }
@@ -118,14 +125,14 @@ class singleton_front : private engine_of<T, Traits, Sync> {
   /// As `shutdown`, and from now on `get` throws singleton_sealed. True for the one call that changed the state.
   bool seal() { return this->end_current(teardown_reason::sealed).sealed; }
 
-  /// True for the one call that changed the state.
+  /// True for the one call that changed the state. False while a scoped_singleton is being destroyed.
   bool unseal() {
     core* const c = this->existing();
     if (c == nullptr) return false;
     const section locked(*c->home);
-    const bool was = c->is_sealed();
-    if (was) c->set_sealed(false);
-    return was;
+    const bool may = c->is_sealed() && !c->ending;
+    if (may) c->set_sealed(false);
+    return may;
   }
 
   /// Makes \p next current and returns the previous instance, not shut down: the caller owns its end. Throws
@@ -155,7 +162,9 @@ class singleton_front : private engine_of<T, Traits, Sync> {
   }
 
   /// Waits until all instances detached before this call, handed back ones included, have been destroyed, or \p limit
-  /// has passed; `remaining` counts instances. A thread that holds a handle itself waits for itself.
+  /// has passed; `remaining` counts instances. Who holds a handle waits for itself, and so does a callback, or T's
+  /// destructor, of an instance that is still being ended. In a forked child it waits for instances, too, that threads
+  /// of the parent had pinned, and which are never destroyed there.
   template <class R, class P>
   drain_result drain_for(std::chrono::duration<R, P> limit) {
     core* const c = this->existing();
@@ -212,6 +221,10 @@ class singleton_front : private engine_of<T, Traits, Sync> {
   void end_of_life() noexcept {
     core* const c = this->existing();
     if (c == nullptr) return;
+    {
+      const section locked(*c->home);
+      c->ending = true;  // a callback that unseals would bring an instance to life that nobody ends
+    }
     this->take_current(*c, teardown_reason::sealed,
                        [this](T& instance) { this->tear_down_quietly(instance, teardown_reason::sealed); });
     core::orphan(c);
@@ -228,12 +241,8 @@ template <class T, class Traits, class Sync>
 class [[nodiscard]] singleton_front<T, Traits, Sync>::scoped_override {
  public:
   scoped_override(scoped_override&& other) noexcept = default;
-  scoped_override& operator=(scoped_override&& other) noexcept {
-    scoped_override old(std::move(*this));
-    of_ = other.of_;
-    record_ = std::move(other.record_);
-    return *this;
-  }
+  // Assigning a new one over a living one would end the outer before the inner.
+  scoped_override& operator=(scoped_override&&) = delete;
   ~scoped_override() {
     if (record_ != nullptr) of_->end_override(*record_);
   }
@@ -271,7 +280,9 @@ class [[nodiscard]] singleton_front<T, Traits, Sync>::scoped_override {
 /// handlers and thread_local destructors, and in a forked child. It, its blocks and its current instance are never
 /// freed; use `scoped_singleton` where that matters. Traits must be trivially destructible.
 ///
-/// *After fork* the child goes on as a single thread: instances that were pinned or being started by threads it does
+/// *After fork* (the kit's own fork handlers are registered when the first singleton of the process is used; handlers
+/// registered before that, which take locks that are also held around calls of singletons, may deadlock) the child goes
+/// on as a single thread: instances that were pinned or being started by threads it does
 /// not have are leaked, all else works and nothing waits for them.
 ///
 /// *Exceptions* are described at each member. Errors of callbacks that have no caller go to `on_error` or are

@@ -17,6 +17,7 @@
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -35,6 +36,26 @@ using curfew::stage_outcome;
 using curfew::stage_record;
 using curfew::stop_cause;
 using curfew::urgency;
+
+/// ThreadSanitizer delivers signals only in waits that it knows, and not at all in the forked child of a process with
+/// threads, in which it does not allow threads either.
+#if defined(__SANITIZE_THREAD__)
+inline constexpr bool thread_sanitizer = true;
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+inline constexpr bool thread_sanitizer = true;
+#else
+inline constexpr bool thread_sanitizer = false;
+#endif
+#else
+inline constexpr bool thread_sanitizer = false;
+#endif
+
+/// One turn of a busy loop.
+inline void spin() {
+  if (thread_sanitizer) std::this_thread::sleep_for(1us);
+  curfew::std_sync::pause();
+}
 
 class journal {
  public:

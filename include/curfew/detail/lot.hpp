@@ -10,12 +10,15 @@
 #define CURFEW_DETAIL_LOT_HPP
 
 #include <chrono>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
 #include <new>
+#include <ratio>
 #include <type_traits>
 
+#include <curfew/detail/cancel_shield.hpp>
 #include <curfew/detail/config.hpp>
 #include <curfew/detail/process_id.hpp>
 #include <curfew/detail/sync.hpp>
@@ -70,7 +73,13 @@ typename Clock::time_point deadline_after(std::chrono::duration<Rep, Period> spa
   const double seconds = std::chrono::duration_cast<std::chrono::duration<double>>(span).count();
   if (!(span > span.zero())) return time_point::min();
   if (seconds >= forever) return time_point::max();
-  return Clock::now() + std::chrono::ceil<typename Clock::duration>(span);
+  using clock_span = typename Clock::duration;
+  if constexpr (std::is_integral_v<Rep> && std::ratio_divide<Period, typename Clock::period>::den == 1) {
+    return Clock::now() + std::chrono::duration_cast<clock_span>(span);  // exact, and cannot overflow below a century
+  } else {
+    const double ticks = std::ceil(std::chrono::duration<double, typename Clock::period>(span).count());
+    return Clock::now() + clock_span(static_cast<typename clock_span::rep>(ticks));
+  }
 }
 
 /// The table. Threads park on an address until a predicate holds; protocols that need more open a `visit`.
@@ -157,6 +166,7 @@ class lot {
     /// Waits, with the lock released, until somebody has called wake(). False when the deadline came first; the node is
     /// on no list in either case. A deadline that has passed already means: look once, do not wait.
     bool sleep_until(sleeper& self, time_point deadline) noexcept {
+      const cancel_shield uncancelled;
       while (self.verdict == 0) {
         if (deadline == time_point::max()) {
           self.wake.wait(lock_);

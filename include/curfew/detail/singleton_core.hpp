@@ -270,6 +270,7 @@ class singleton_core : public singleton_node<Sync> {
   }
 
   singleton_stats stats;            // `live` is computed
+  bool ending = false;              // the singleton is being destroyed: sealed for good
   std::uint64_t interventions = 0;  // calls that keep an override's end from putting anything back
 
  private:

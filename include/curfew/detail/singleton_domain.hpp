@@ -15,6 +15,7 @@
 #include <string>
 #include <utility>
 
+#include <curfew/detail/cancel_shield.hpp>
 #include <curfew/detail/config.hpp>
 #include <curfew/detail/lot.hpp>
 #include <curfew/detail/sync.hpp>
@@ -138,6 +139,7 @@ class singleton_domain {
 
     /// Sleeps until somebody changes \p what; false when \p deadline comes first.
     bool wait(node& what, time_point deadline) noexcept {
+      const cancel_shield uncancelled;
       waiter mine;
       mine.next = what.waiters;
       what.waiters = &mine;
@@ -220,13 +222,14 @@ class singleton_domain {
  private:
   void recover_if_child() noexcept {
 #if CURFEW_POSIX
-    if (forked_from_ != ::getpid()) recover();
+    if (unrecovered_ && forked_from_ != ::getpid()) recover();
 #endif
   }
 
   void recover() noexcept {
 #if CURFEW_POSIX
     forked_from_ = ::getpid();
+    unrecovered_ = false;
 #endif
     process_lot<Sync>.recreate_in_child();
     for (node* each = first_; each != nullptr; each = each->next_node) {
@@ -241,10 +244,12 @@ class singleton_domain {
 
   typename Sync::mutex mutex_;
   node* first_ = nullptr;
-  // Elects the one thread that registers the handlers.
   typename Sync::template atomic<bool> handlers_installed_{false};
 #if CURFEW_POSIX
+  // Guarded by the lock.
   pid_t forked_from_ = 0;
+  unsigned fork_depth_ = 0;   // handlers of this domain that have run before the fork and not yet after it
+  bool unrecovered_ = false;  // between the handlers: true still in the parent, and in the child until it is put right
 #endif
 };
 
@@ -291,30 +296,43 @@ class creation_scope {
 template <class Sync>
 CURFEW_VISIBLE inline constinit singleton_domain<Sync> process_singletons{};
 
-// The lock is taken over a fork, so that the child finds no transition half done and no lock held by nobody.
+// The lock is taken over a fork, so that the child finds no transition half done and no lock held by nobody. Two
+// threads that come here first together may both register: the handlers count, and only the outermost of them acts.
+// Nobody is let through before a registration is complete.
 template <class Sync>
 void singleton_domain<Sync>::install_fork_handlers() noexcept {
 #if CURFEW_POSIX
-  // order(none, relaxed): elects one caller, guards nothing
-  if (process_singletons<Sync>.handlers_installed_.exchange(true, std::memory_order_relaxed)) return;
+  // order(none, relaxed): saves registering once more, guards nothing
+  if (process_singletons<Sync>.handlers_installed_.load(std::memory_order_relaxed)) return;
   const int error = ::pthread_atfork(
       [] {
-        process_singletons<Sync>.mutex_.lock();
-        process_singletons<Sync>.forked_from_ = ::getpid();
-        self().forking = &process_singletons<Sync>;
+        auto& domain = process_singletons<Sync>;
+        if (self().forking != &domain) {
+          domain.mutex_.lock();
+          domain.forked_from_ = ::getpid();
+          domain.unrecovered_ = true;
+          self().forking = &domain;
+        }
+        ++domain.fork_depth_;
       },
       [] {
+        auto& domain = process_singletons<Sync>;
+        if (--domain.fork_depth_ != 0) return;
+        domain.unrecovered_ = false;
         self().forking = nullptr;
-        process_singletons<Sync>.mutex_.unlock();
+        domain.mutex_.unlock();
       },
       [] {
-        process_singletons<Sync>.recover_if_child();
+        auto& domain = process_singletons<Sync>;
+        // Whatever its number: the first process of a new PID namespace may have its parent's.
+        if (domain.unrecovered_) domain.recover();
+        if (--domain.fork_depth_ != 0) return;
         self().forking = nullptr;
-        process_singletons<Sync>.mutex_.unlock();
+        domain.mutex_.unlock();
       });
   // Out of memory: forking works as in any program with a lock, and the next singleton tries again.
   // order(none, relaxed): as above
-  if (error != 0) process_singletons<Sync>.handlers_installed_.store(false, std::memory_order_relaxed);
+  if (error == 0) process_singletons<Sync>.handlers_installed_.store(true, std::memory_order_relaxed);
 #endif
 }
 

@@ -26,7 +26,7 @@
 CURFEW_BEGIN_NAMESPACE
 
 /// Thrown by `get`, `set` and `override_with` after `seal`. what() carries the singleton's name.
-class singleton_sealed : public std::runtime_error {
+class CURFEW_VISIBLE singleton_sealed : public std::runtime_error {
  public:
   explicit singleton_sealed(const char* name)
       : std::runtime_error(std::string("curfew: singleton is sealed: ") + (*name != '\0' ? name : "(unnamed)")) {}
@@ -34,7 +34,7 @@ class singleton_sealed : public std::runtime_error {
 
 /// Thrown by a `get` that could only be answered by the creation that it is part of. what() names the chain, `a -> b ->
 /// a`.
-class recursive_creation : public std::logic_error {
+class CURFEW_VISIBLE recursive_creation : public std::logic_error {
  public:
   explicit recursive_creation(const std::string& chain) : std::logic_error("curfew: recursive creation: " + chain) {}
 };
@@ -71,6 +71,15 @@ class singleton_engine {
   static constexpr bool has_on_error = requires(Traits & traits, std::exception_ptr error) {
     traits.on_error(error, teardown_reason::shutdown);
   };
+
+  // A callback that is there under its name, but cannot be called as it would be, is a mistake and not a wish.
+  static_assert(has_start || !requires { &Traits::start; }, "curfew: Traits::start must be callable as start(T&)");
+  static_assert(has_on_reset || !requires { &Traits::on_reset; },
+                "curfew: Traits::on_reset must be callable as on_reset(T&)");
+  static_assert(has_on_shutdown || !requires { &Traits::on_shutdown; },
+                "curfew: Traits::on_shutdown must be callable as on_shutdown(T&, teardown_reason)");
+  static_assert(has_on_error || !requires { &Traits::on_error; },
+                "curfew: Traits::on_error must be callable as on_error(std::exception_ptr, teardown_reason)");
 
   static constexpr creation_mode mode() noexcept {
     if constexpr (requires { Traits::creation; }) {

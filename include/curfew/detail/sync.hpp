@@ -35,7 +35,7 @@ CURFEW_BEGIN_NAMESPACE
 /// - `number_of(address)`: spreads objects over a table. Here the address; a checker whose runs must be alike gives
 ///   each object a number of its own instead.
 /// - `here(tag)`: a named point inside a protocol. Does nothing here; tests park threads there.
-struct std_sync {
+struct CURFEW_VISIBLE std_sync {
   template <class T>
   using atomic = std::atomic<T>;
   template <class T>

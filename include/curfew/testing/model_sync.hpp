@@ -105,11 +105,13 @@ class atomic : object {
   }
   template <class D>
   T fetch_add(D by, std::memory_order order = std::memory_order_seq_cst, CURFEW_TESTING_HERE) noexcept {
-    return change(engine::op_kind::modify, order, {file, line}, [by](T v) { return static_cast<T>(v + by); });
+    return change(engine::op_kind::modify, order, {file, line},
+                  [by](T v) { return static_cast<T>(v + static_cast<T>(by)); });
   }
   template <class D>
   T fetch_sub(D by, std::memory_order order = std::memory_order_seq_cst, CURFEW_TESTING_HERE) noexcept {
-    return change(engine::op_kind::modify, order, {file, line}, [by](T v) { return static_cast<T>(v - by); });
+    return change(engine::op_kind::modify, order, {file, line},
+                  [by](T v) { return static_cast<T>(v - static_cast<T>(by)); });
   }
   T fetch_and(T by, std::memory_order order = std::memory_order_seq_cst, CURFEW_TESTING_HERE) noexcept {
     return change(engine::op_kind::modify, order, {file, line}, [by](T v) { return static_cast<T>(v & by); });

@@ -74,6 +74,8 @@ void for_each_case(Visit&& visit) {
   CURFEW_BOTH(fence_drain_times_out);
   CURFEW_BOTH(fence_hook_destroys);
   CURFEW_BOTH(fence_hook_cancelled);
+  CURFEW_BOTH(fence_reopen_slow_signaller);
+  CURFEW_BOTH(fence_destroyed_under_drainer);
 #undef CURFEW_BOTH
 #endif
 #define CURFEW_ONE(body) \

@@ -233,6 +233,49 @@ struct fence_reopen_slow_leaver {
   void finish() {}
 };
 
+/// The same when the fence has been waited for, so that its last leaver has somebody to tell.
+template <class Fence, class Sync>
+struct fence_reopen_slow_signaller {
+  static constexpr unsigned roles = 2;
+  Fence fence{"epochs"};
+  typename Fence::pass pass = fence.try_enter();
+
+  void role(unsigned i) {
+    if (i == 0) {
+      pass.release();
+      return;
+    }
+    static_cast<void>(fence.drain_for(0s));
+    if (!fence.reopen() && !fence.cancel_close()) return;
+    auto again = fence.try_enter();
+    check(static_cast<bool>(again), "open");
+    static_cast<void>(fence.drain_for(0s));
+    check(!fence.is_drained(), "not drained while somebody is inside");
+    again.release();
+    fence.drain();
+    check(fence.is_drained() && fence.inside() == 0, "drained");
+  }
+  void finish() {}
+};
+
+/// Rule 6 for a drainer that is told by nobody: somebody else sees the fence drained and destroys it.
+template <class Fence, class Sync>
+struct fence_destroyed_under_drainer {
+  static constexpr unsigned roles = 2;
+  std::unique_ptr<Fence> fence = std::make_unique<Fence>("short-lived");
+  Fence* const seen = fence.get();
+
+  void role(unsigned i) {
+    if (i == 0) {
+      seen->drain();
+    } else if (seen->is_drained()) {
+      close_call("seen drained");
+      fence.reset();
+    }
+  }
+  void finish() { fence.reset(); }
+};
+
 /// Rule 8. Reopened by one thread while another one takes back what it was never given.
 template <class Fence, class Sync>
 struct fence_reopen_late_entrant {
