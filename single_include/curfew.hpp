@@ -87,7 +87,6 @@
 #ifndef CURFEW_DETAIL_COMPACT_CORE_HPP
 #define CURFEW_DETAIL_COMPACT_CORE_HPP
 
-#include <algorithm>
 #include <atomic>
 #include <cstdint>
 
@@ -172,7 +171,6 @@ CURFEW_END_NAMESPACE
 #ifndef CURFEW_DETAIL_DRAIN_HPP
 #define CURFEW_DETAIL_DRAIN_HPP
 
-#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 
@@ -191,13 +189,95 @@ CURFEW_END_NAMESPACE
 #define CURFEW_DETAIL_LOT_HPP
 
 #include <chrono>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <mutex>
+#include <new>
+#include <ratio>
 #include <type_traits>
 
+// ---- begin curfew/detail/cancel_shield.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// Keeps pthread_cancel out of a wait. A cancelled condition wait unwinds, and the waits of the kit are in functions
+/// that promise not to throw; the request stays pending and is acted on at the caller's next cancellation point.
+
+#ifndef CURFEW_DETAIL_CANCEL_SHIELD_HPP
+#define CURFEW_DETAIL_CANCEL_SHIELD_HPP
+
 // curfew/detail/config.hpp: above
+
+#if CURFEW_POSIX
+#include <pthread.h>
+#endif
+
+CURFEW_BEGIN_NAMESPACE
+namespace detail {
+
+class cancel_shield {
+ public:
+#if CURFEW_POSIX && defined(PTHREAD_CANCEL_DISABLE)
+  cancel_shield() noexcept {
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_);
+  }
+  ~cancel_shield() {
+    pthread_setcancelstate(before_, nullptr);
+  }
+#else
+  cancel_shield() noexcept {}
+  ~cancel_shield() {}
+#endif
+  cancel_shield(const cancel_shield&) = delete;
+  cancel_shield& operator=(const cancel_shield&) = delete;
+
+ private:
+  [[maybe_unused]] int before_ = 0;
+};
+
+}  // namespace detail
+CURFEW_END_NAMESPACE
+
+#endif  // CURFEW_DETAIL_CANCEL_SHIELD_HPP
+// ---- end curfew/detail/cancel_shield.hpp
+
+// curfew/detail/config.hpp: above
+
+// ---- begin curfew/detail/process_id.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// The number of this process, by which what a fork has copied is told from what is one's own.
+
+#ifndef CURFEW_DETAIL_PROCESS_ID_HPP
+#define CURFEW_DETAIL_PROCESS_ID_HPP
+
+// curfew/detail/config.hpp: above
+
+#if CURFEW_POSIX
+#include <unistd.h>
+#endif
+
+CURFEW_BEGIN_NAMESPACE
+namespace detail {
+
+/// Not cached: a cached number would need a hook at fork, and would be wrong in a child made past that hook.
+inline long process_id() noexcept {
+#if CURFEW_POSIX
+  return static_cast<long>(::getpid());
+#else
+  return 0;  // no fork, so one number for ever is right
+#endif
+}
+
+}  // namespace detail
+CURFEW_END_NAMESPACE
+
+#endif  // CURFEW_DETAIL_PROCESS_ID_HPP
+// ---- end curfew/detail/process_id.hpp
 
 // ---- begin curfew/detail/sync.hpp
 // SPDX-License-Identifier: MIT
@@ -214,6 +294,7 @@ CURFEW_END_NAMESPACE
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <mutex>
 #include <thread>
 #include <type_traits>
@@ -233,8 +314,10 @@ CURFEW_BEGIN_NAMESPACE
 ///   far as possible. Spreads contention; correctness never depends on it.
 /// - `local<Tag, T>()`: one zero-initialised T per thread and Tag; T is trivially destructible, so that it can be
 ///   reached from the destructors of other thread_local objects. No dynamic initialiser runs on any access.
+/// - `number_of(address)`: spreads objects over a table. Here the address; a checker whose runs must be alike gives
+///   each object a number of its own instead.
 /// - `here(tag)`: a named point inside a protocol. Does nothing here; tests park threads there.
-struct std_sync {
+struct CURFEW_VISIBLE std_sync {
   template <class T>
   using atomic = std::atomic<T>;
   template <class T>
@@ -255,7 +338,9 @@ struct std_sync {
 #endif
   }
 
-  static void sleep_for(std::chrono::nanoseconds d) { std::this_thread::sleep_for(d); }
+  static void sleep_for(std::chrono::nanoseconds d) {
+    std::this_thread::sleep_for(d);
+  }
   static void name_thread([[maybe_unused]] const char* name) noexcept {
 #if defined(__linux__)
     char cut[16] = {};  // what the kernel keeps of it
@@ -276,6 +361,9 @@ struct std_sync {
     return value;
   }
 
+  static std::uintptr_t number_of(const void* address) noexcept {
+    return reinterpret_cast<std::uintptr_t>(address);
+  }
   static constexpr void here(const char*) noexcept {}
 
  private:
@@ -345,13 +433,19 @@ typename Clock::time_point deadline_after(std::chrono::duration<Rep, Period> spa
   const double seconds = std::chrono::duration_cast<std::chrono::duration<double>>(span).count();
   if (!(span > span.zero())) return time_point::min();
   if (seconds >= forever) return time_point::max();
-  return Clock::now() + std::chrono::ceil<typename Clock::duration>(span);
+  using clock_span = typename Clock::duration;
+  if constexpr (std::is_integral_v<Rep> && std::ratio_divide<Period, typename Clock::period>::den == 1) {
+    return Clock::now() + std::chrono::duration_cast<clock_span>(span);  // exact, and cannot overflow below a century
+  } else {
+    const double ticks = std::ceil(std::chrono::duration<double, typename Clock::period>(span).count());
+    return Clock::now() + clock_span(static_cast<typename clock_span::rep>(ticks));
+  }
 }
 
 /// The table. Threads park on an address until a predicate holds; protocols that need more open a `visit`.
 ///
 /// Locking: at most one bucket is ever held by a thread, nothing is called back under it except predicates of the kit,
-/// and it is never held across a fork on purpose (see recreate()).
+/// and it is never held across a fork on purpose (see recreate_in_child()).
 template <class Sync>
 class lot {
   struct alignas(cache_line) bucket {
@@ -390,9 +484,10 @@ class lot {
       bucket_.nodes.push_back(node);
     }
 
-    /// Takes the node off whatever list it is on. False when it was on none.
+    /// Takes the node off the list it is on, be it the bucket's or one that move_to() filled. False when it was on
+    /// none.
     bool dismiss(lot_node& node) noexcept {
-      if (!node.enlisted()) return false;
+      if (!node.enlisted() || node.key != key_) return false;
       node.home->erase(node);
       return true;
     }
@@ -431,6 +526,7 @@ class lot {
     /// Waits, with the lock released, until somebody has called wake(). False when the deadline came first; the node is
     /// on no list in either case. A deadline that has passed already means: look once, do not wait.
     bool sleep_until(sleeper& self, time_point deadline) noexcept {
+      const cancel_shield uncancelled;
       while (self.verdict == 0) {
         if (deadline == time_point::max()) {
           self.wake.wait(lock_);
@@ -475,20 +571,31 @@ class lot {
 
   /// For the single thread of a forked child: mutexes that vanished threads held are made anew, their nodes forgotten.
   void recreate() noexcept {
-    for (bucket& each : buckets_) std::construct_at(&each);
+    for (bucket& each : buckets_) ::new (static_cast<void*>(&each)) bucket;
     ++forks_;
+  }
+
+  /// The same, once in each child however many fences and singletons ask for it: what has been registered in the child
+  /// since the first call must not be forgotten by the next one.
+  void recreate_in_child() noexcept {
+    if (const long self = process_id(); recreated_in_ != self) {
+      recreated_in_ = self;
+      recreate();
+    }
   }
 
  private:
   static constexpr unsigned bucket_bits = 6;
 
   bucket& bucket_of(const void* key) noexcept {
-    const std::uint64_t address = reinterpret_cast<std::uintptr_t>(key);
+    const std::uint64_t address = Sync::number_of(key);
     return buckets_[((address >> 4) * 0x9E37'79B9'7F4A'7C15u) >> (64 - bucket_bits)];
   }
 
   bucket buckets_[std::size_t{1} << bucket_bits];
-  unsigned forks_ = 0;  // changes only in a child that has a single thread
+  // Both change only in a child that has a single thread.
+  unsigned forks_ = 0;
+  long recreated_in_ = 0;
 };
 
 static_assert(std::is_trivially_destructible_v<lot<std_sync>>, "curfew: the lot must outlive every static destructor");
@@ -592,12 +699,19 @@ class drain_visit {
     return {static_cast<drain_status>(self.verdict - 1), self.count};
   }
 
-  void add(drain_hook& hook, const char* fence) noexcept {
+  /// Registers the hook or, when \p due already, ends the section and runs it. Returns whether it was registered.
+  bool add(drain_hook& hook, bool due, const char* fence) noexcept {
     if (hook.enlisted()) {
       visit_.unlock();
       fail("drain_hook registered twice, now with", *fence != '\0' ? fence : "a fence without a name");
     }
-    visit_.enlist(hook, lot_kind::hook);
+    if (!due) {
+      visit_.enlist(hook, lot_kind::hook);
+      return true;
+    }
+    visit_.unlock();
+    call(hook);
+    return false;
   }
 
   bool remove(drain_hook& hook) noexcept { return visit_.dismiss(hook); }
@@ -611,12 +725,6 @@ class drain_visit {
   }
 
   void unlock() noexcept { visit_.unlock(); }
-
-  /// Runs a hook that was due already when it came, with the section over.
-  void run(drain_hook& hook) noexcept {
-    visit_.unlock();
-    call(hook);
-  }
 
  private:
   static void call(drain_hook& hook) noexcept { hook.fn_(hook.arg_); }
@@ -752,18 +860,13 @@ class compact_core {
 
   bool on_drained(drain_hook& hook) noexcept {
     drain_visit<Sync> section(process_lot<Sync>, this);
-    if (!announce_waiter(section, false)) {
-      section.run(hook);
-      return false;
-    }
-    section.add(hook, name_);
-    return true;
+    return section.add(hook, !announce_waiter(section, false), name_);
   }
 
   bool cancel(drain_hook& hook) noexcept { return drain_visit<Sync>(process_lot<Sync>, this).remove(hook); }
 
   void reset_after_fork_in_child(std::uint64_t held) noexcept {
-    process_lot<Sync>.recreate();
+    process_lot<Sync>.recreate_in_child();
     // order(none, relaxed): the forked child has one thread
     word_.store((look() & closed) | (held * one), std::memory_order_relaxed);
   }
@@ -982,18 +1085,13 @@ class striped_core {
 
   bool on_drained(drain_hook& hook) noexcept {
     drain_visit<Sync> section(*lot_, this);
-    if (state_locked() == drained) {
-      section.run(hook);
-      return false;
-    }
-    section.add(hook, name_);
-    return true;
+    return section.add(hook, state_locked() == drained, name_);
   }
 
   bool cancel(drain_hook& hook) noexcept { return drain_visit<Sync>(*lot_, this).remove(hook); }
 
   void reset_after_fork_in_child(std::uint64_t held) noexcept {
-    lot_->recreate();
+    lot_->recreate_in_child();
     const bool was_open = state_locked() == open;
     // order(none, relaxed): the forked child has one thread
     for (stripe& each : stripes_) each.word.store(was_open ? 0 : closed_bit, std::memory_order_relaxed);
@@ -1097,7 +1195,7 @@ CURFEW_END_NAMESPACE
 CURFEW_BEGIN_NAMESPACE
 
 /// Thrown by enter() when the fence is closed. what() carries the fence's name.
-class admission_refused : public std::runtime_error {
+class CURFEW_VISIBLE admission_refused : public std::runtime_error {
  public:
   explicit admission_refused(const char* fence)
       : std::runtime_error(*fence != '\0' ? std::string("admission refused: \"") + fence + "\" is closed"
@@ -1125,8 +1223,8 @@ class admission_refused : public std::runtime_error {
 ///
 /// *Destruction* is legal as soon as somebody has been told "drained", on the spot and while the call that released the
 /// last pass, or the call that closed it, has not returned yet: neither touches the fence again. It is also legal
-/// whenever nobody is inside. With somebody inside the destructor prints name and count, and terminates. Hooks that are
-/// still registered then never run.
+/// whenever nobody is inside and nobody waits. With somebody inside the destructor prints name and count, and
+/// terminates. Hooks that are still registered then never run.
 ///
 /// *Exceptions.* enter() throws admission_refused, run() what its function throws; nothing else throws.
 ///
@@ -1223,8 +1321,8 @@ class basic_fence {
   bool cancel(drain_hook& hook) noexcept { return core_.cancel(hook); }
 
   /// To be called in a forked child, for each fence, before anything else is done with fences and before the child has
-  /// a second thread: forgets the threads that the child does not have. \p held_by_caller is the number of passes that
-  /// live on in the forking thread. Without it a child may only `_exit` or exec.
+  /// a second thread: forgets the threads that the child does not have, and every hook. \p held_by_caller is the number
+  /// of passes that live on in the forking thread. Without it a child may only `_exit` or exec.
   void reset_after_fork_in_child(std::uint64_t held_by_caller) noexcept {
     core_.reset_after_fork_in_child(held_by_caller);
   }
@@ -1305,6 +1403,7 @@ CURFEW_END_NAMESPACE
 #define CURFEW_GUARDED_SINGLETON_HPP
 
 #include <chrono>
+#include <concepts>
 #include <cstdint>
 #include <exception>
 #include <functional>
@@ -1377,6 +1476,8 @@ CURFEW_END_NAMESPACE
 #include <string>
 #include <utility>
 
+// curfew/detail/cancel_shield.hpp: above
+
 // curfew/detail/config.hpp: above
 
 // curfew/detail/lot.hpp: above
@@ -1404,7 +1505,7 @@ template <class Sync>
 struct creation_thread {
   creation_frame<Sync>* innermost;    // what this thread is creating, innermost first
   singleton_node<Sync>* waiting_for;  // whose flight it sleeps for
-  bool forking;                       // it is between the prepare handler and the one after, and has the lock
+  const void* forking;                // it is between the fork handlers of this domain, and has its lock
 };
 
 /// One creation in progress, in the stack frame of the thread that does it.
@@ -1491,7 +1592,7 @@ class singleton_domain {
   class section {
    public:
     explicit section(singleton_domain& domain) noexcept : lock_(domain.mutex_, std::defer_lock) {
-      if (self().forking) {
+      if (self().forking == &domain) {
         domain.recover_if_child();
       } else {
         lock_.lock();
@@ -1502,11 +1603,13 @@ class singleton_domain {
 
     /// Sleeps until somebody changes \p what; false when \p deadline comes first.
     bool wait(node& what, time_point deadline) noexcept {
+      const cancel_shield uncancelled;
       waiter mine;
       mine.next = what.waiters;
       what.waiters = &mine;
       while (!mine.woken) {
-        if (deadline == time_point::min() || Sync::clock::now() >= deadline || !lock_.owns_lock()) {
+        const bool bounded = deadline != time_point::max();
+        if (!lock_.owns_lock() || (bounded && Sync::clock::now() >= deadline)) {
           for (waiter** link = &what.waiters; *link != nullptr; link = &(*link)->next) {
             if (*link != &mine) continue;
             *link = mine.next;
@@ -1514,10 +1617,10 @@ class singleton_domain {
           }
           return false;
         }
-        if (deadline == time_point::max()) {
-          mine.wake.wait(lock_);
-        } else {
+        if (bounded) {
           mine.wake.wait_until(lock_, deadline);
+        } else {
+          mine.wake.wait(lock_);
         }
       }
       return true;
@@ -1574,7 +1677,7 @@ class singleton_domain {
     creation_chain chain;
     for (const node* each = &what; each != nullptr && each->flight != nullptr;) {
       chain.add(each->name);
-      if (each->flight->thread == &me || me.forking) return chain;
+      if (each->flight->thread == &me || me.forking != nullptr) return chain;
       each = each->flight->thread->waiting_for;
     }
     return {};
@@ -1583,15 +1686,16 @@ class singleton_domain {
  private:
   void recover_if_child() noexcept {
 #if CURFEW_POSIX
-    if (forked_from_ != ::getpid()) recover();
+    if (unrecovered_ && forked_from_ != ::getpid()) recover();
 #endif
   }
 
   void recover() noexcept {
 #if CURFEW_POSIX
     forked_from_ = ::getpid();
+    unrecovered_ = false;
 #endif
-    process_lot<Sync>.recreate();
+    process_lot<Sync>.recreate_in_child();
     for (node* each = first_; each != nullptr; each = each->next_node) {
       // The threads are gone, and their stacks may be given to new ones.
       each->waiters = nullptr;
@@ -1604,10 +1708,12 @@ class singleton_domain {
 
   typename Sync::mutex mutex_;
   node* first_ = nullptr;
-  // Elects the one thread that registers the handlers.
   typename Sync::template atomic<bool> handlers_installed_{false};
 #if CURFEW_POSIX
+  // Guarded by the lock.
   pid_t forked_from_ = 0;
+  unsigned fork_depth_ = 0;   // handlers of this domain that have run before the fork and not yet after it
+  bool unrecovered_ = false;  // between the handlers: true still in the parent, and in the child until it is put right
 #endif
 };
 
@@ -1654,30 +1760,43 @@ class creation_scope {
 template <class Sync>
 CURFEW_VISIBLE inline constinit singleton_domain<Sync> process_singletons{};
 
-// The lock is taken over a fork, so that the child finds no transition half done and no lock held by nobody.
+// The lock is taken over a fork, so that the child finds no transition half done and no lock held by nobody. Two
+// threads that come here first together may both register: the handlers count, and only the outermost of them acts.
+// Nobody is let through before a registration is complete.
 template <class Sync>
 void singleton_domain<Sync>::install_fork_handlers() noexcept {
 #if CURFEW_POSIX
-  // order(none, relaxed): elects one caller, guards nothing
-  if (process_singletons<Sync>.handlers_installed_.exchange(true, std::memory_order_relaxed)) return;
+  // order(none, relaxed): saves registering once more, guards nothing
+  if (process_singletons<Sync>.handlers_installed_.load(std::memory_order_relaxed)) return;
   const int error = ::pthread_atfork(
       [] {
-        process_singletons<Sync>.mutex_.lock();
-        process_singletons<Sync>.forked_from_ = ::getpid();
-        self().forking = true;
+        auto& domain = process_singletons<Sync>;
+        if (self().forking != &domain) {
+          domain.mutex_.lock();
+          domain.forked_from_ = ::getpid();
+          domain.unrecovered_ = true;
+          self().forking = &domain;
+        }
+        ++domain.fork_depth_;
       },
       [] {
-        self().forking = false;
-        process_singletons<Sync>.mutex_.unlock();
+        auto& domain = process_singletons<Sync>;
+        if (--domain.fork_depth_ != 0) return;
+        domain.unrecovered_ = false;
+        self().forking = nullptr;
+        domain.mutex_.unlock();
       },
       [] {
-        process_singletons<Sync>.recover_if_child();
-        self().forking = false;
-        process_singletons<Sync>.mutex_.unlock();
+        auto& domain = process_singletons<Sync>;
+        // Whatever its number: the first process of a new PID namespace may have its parent's.
+        if (domain.unrecovered_) domain.recover();
+        if (--domain.fork_depth_ != 0) return;
+        self().forking = nullptr;
+        domain.mutex_.unlock();
       });
   // Out of memory: forking works as in any program with a lock, and the next singleton tries again.
   // order(none, relaxed): as above
-  if (error != 0) process_singletons<Sync>.handlers_installed_.store(false, std::memory_order_relaxed);
+  if (error == 0) process_singletons<Sync>.handlers_installed_.store(true, std::memory_order_relaxed);
 #endif
 }
 
@@ -1941,6 +2060,7 @@ class singleton_core : public singleton_node<Sync> {
   }
 
   singleton_stats stats;            // `live` is computed
+  bool ending = false;              // the singleton is being destroyed: sealed for good
   std::uint64_t interventions = 0;  // calls that keep an override's end from putting anything back
 
  private:
@@ -2044,8 +2164,9 @@ class singleton_engine;
 }  // namespace detail
 
 /// Pins one instance for as long as it lives: the instance is destroyed when it has been detached and its last handle
-/// is gone, on that handle's thread. Eight bytes, movable to other threads, may be held for hours, and outlives resets,
-/// and a `scoped_singleton` too. One handle object must not be used by two threads at once.
+/// is gone, on that handle's thread (or on the thread of a `get` that was just then looking at it, which is a pin of a
+/// few instructions and may turn out to be the last). Eight bytes, movable to other threads, may be held for hours, and
+/// outlives resets, and a `scoped_singleton` too. One handle object must not be used by two threads at once.
 template <class T, class FenceCore, class Sync>
 class basic_singleton_handle {
  public:
@@ -2136,7 +2257,7 @@ CURFEW_END_NAMESPACE
 CURFEW_BEGIN_NAMESPACE
 
 /// Thrown by `get`, `set` and `override_with` after `seal`. what() carries the singleton's name.
-class singleton_sealed : public std::runtime_error {
+class CURFEW_VISIBLE singleton_sealed : public std::runtime_error {
  public:
   explicit singleton_sealed(const char* name)
       : std::runtime_error(std::string("curfew: singleton is sealed: ") + (*name != '\0' ? name : "(unnamed)")) {}
@@ -2144,7 +2265,7 @@ class singleton_sealed : public std::runtime_error {
 
 /// Thrown by a `get` that could only be answered by the creation that it is part of. what() names the chain, `a -> b ->
 /// a`.
-class recursive_creation : public std::logic_error {
+class CURFEW_VISIBLE recursive_creation : public std::logic_error {
  public:
   explicit recursive_creation(const std::string& chain) : std::logic_error("curfew: recursive creation: " + chain) {}
 };
@@ -2181,6 +2302,18 @@ class singleton_engine {
   static constexpr bool has_on_error = requires(Traits & traits, std::exception_ptr error) {
     traits.on_error(error, teardown_reason::shutdown);
   };
+
+  // A callback that is there under its name, but cannot be called as it would be, is a mistake and not a wish.
+  static_assert(
+      has_start || !requires { &Traits::start; }, "curfew: Traits::start must be callable as start(T&)");
+  static_assert(
+      has_on_reset || !requires { &Traits::on_reset; }, "curfew: Traits::on_reset must be callable as on_reset(T&)");
+  static_assert(
+      has_on_shutdown || !requires { &Traits::on_shutdown; },
+      "curfew: Traits::on_shutdown must be callable as on_shutdown(T&, teardown_reason)");
+  static_assert(
+      has_on_error || !requires { &Traits::on_error; },
+      "curfew: Traits::on_error must be callable as on_error(std::exception_ptr, teardown_reason)");
 
   static constexpr creation_mode mode() noexcept {
     if constexpr (requires { Traits::creation; }) {
@@ -2752,12 +2885,15 @@ CURFEW_BEGIN_NAMESPACE
 template <class T>
 struct singleton_traits {
   static std::unique_ptr<T> make() { return std::make_unique<T>(); }
-  static void start(T& instance) requires requires { instance.start(); }
-  { instance.start(); }
-  static void on_reset(T& instance) requires requires { instance.reset(); }
-  { instance.reset(); }
-  static void on_shutdown(T& instance, teardown_reason) requires requires { instance.shutdown(); }
-  { instance.shutdown(); }
+  template <std::same_as<T> U>
+  requires requires(U& instance) { instance.start(); }
+  static void start(U& instance) { instance.start(); }
+  template <std::same_as<T> U>
+  requires requires(U& instance) { instance.reset(); }
+  static void on_reset(U& instance) { instance.reset(); }
+  template <std::same_as<T> U>
+  requires requires(U& instance) { instance.shutdown(); }
+  static void on_shutdown(U& instance, teardown_reason) { instance.shutdown(); }
 };
 
 namespace detail {
@@ -2786,7 +2922,7 @@ class singleton_front : private engine_of<T, Traits, Sync> {
 
   /// \p name appears in messages; it is not copied and must outlive the singleton and its handles.
   constexpr explicit singleton_front(const char* name = "",
-                                     Traits traits = {}) noexcept(std::is_nothrow_move_constructible_v<Traits>)
+                                     Traits traits = Traits()) noexcept(std::is_nothrow_move_constructible_v<Traits>)
       : engine(name != nullptr ? name : "", std::move(traits)) {}
   singleton_front(const singleton_front&) = delete;
   singleton_front& operator=(const singleton_front&) = delete;
@@ -2818,6 +2954,9 @@ class singleton_front : private engine_of<T, Traits, Sync> {
   /// out. True for the one call that took it. A throwing callback reaches the caller, with the instance gone all the
   /// same.
   ///
+  /// With no handle out the instance is destroyed before this returns, or else, when a `get` on another thread was just
+  /// then taking its look at it, by that `get` a moment later.
+  ///
   /// Ordering: a `get` that starts after this returned does not return the old instance, nor one whose making began
   /// before this call, even if there was nothing to take.
   bool reset() { return this->end_current(teardown_reason::reset).ended; }
@@ -2828,14 +2967,14 @@ class singleton_front : private engine_of<T, Traits, Sync> {
   /// As `shutdown`, and from now on `get` throws singleton_sealed. True for the one call that changed the state.
   bool seal() { return this->end_current(teardown_reason::sealed).sealed; }
 
-  /// True for the one call that changed the state.
+  /// True for the one call that changed the state. False while a scoped_singleton is being destroyed.
   bool unseal() {
     core* const c = this->existing();
     if (c == nullptr) return false;
     const section locked(*c->home);
-    const bool was = c->is_sealed();
-    if (was) c->set_sealed(false);
-    return was;
+    const bool may = c->is_sealed() && !c->ending;
+    if (may) c->set_sealed(false);
+    return may;
   }
 
   /// Makes \p next current and returns the previous instance, not shut down: the caller owns its end. Throws
@@ -2865,7 +3004,9 @@ class singleton_front : private engine_of<T, Traits, Sync> {
   }
 
   /// Waits until all instances detached before this call, handed back ones included, have been destroyed, or \p limit
-  /// has passed; `remaining` counts instances. A thread that holds a handle itself waits for itself.
+  /// has passed; `remaining` counts instances. Who holds a handle waits for itself, and so does a callback, or T's
+  /// destructor, of an instance that is still being ended. In a forked child it waits for instances, too, that threads
+  /// of the parent had pinned, and which are never destroyed there.
   template <class R, class P>
   drain_result drain_for(std::chrono::duration<R, P> limit) {
     core* const c = this->existing();
@@ -2877,6 +3018,7 @@ class singleton_front : private engine_of<T, Traits, Sync> {
       const std::uint64_t remaining = c->detached_up_to(ticket);
       if (remaining == 0) return {drain_status::drained, 0};
       if (!waiting) return {drain_status::timed_out, remaining};
+      Sync::here("singleton.drain.waiting");
       waiting = locked.wait(*c, deadline);
     }
   }
@@ -2921,6 +3063,10 @@ class singleton_front : private engine_of<T, Traits, Sync> {
   void end_of_life() noexcept {
     core* const c = this->existing();
     if (c == nullptr) return;
+    {
+      const section locked(*c->home);
+      c->ending = true;  // a callback that unseals would bring an instance to life that nobody ends
+    }
     this->take_current(*c, teardown_reason::sealed,
                        [this](T& instance) { this->tear_down_quietly(instance, teardown_reason::sealed); });
     core::orphan(c);
@@ -2937,12 +3083,8 @@ template <class T, class Traits, class Sync>
 class [[nodiscard]] singleton_front<T, Traits, Sync>::scoped_override {
  public:
   scoped_override(scoped_override&& other) noexcept = default;
-  scoped_override& operator=(scoped_override&& other) noexcept {
-    scoped_override old(std::move(*this));
-    of_ = other.of_;
-    record_ = std::move(other.record_);
-    return *this;
-  }
+  // Assigning a new one over a living one would end the outer before the inner.
+  scoped_override& operator=(scoped_override&&) = delete;
   ~scoped_override() {
     if (record_ != nullptr) of_->end_override(*record_);
   }
@@ -2980,7 +3122,9 @@ class [[nodiscard]] singleton_front<T, Traits, Sync>::scoped_override {
 /// handlers and thread_local destructors, and in a forked child. It, its blocks and its current instance are never
 /// freed; use `scoped_singleton` where that matters. Traits must be trivially destructible.
 ///
-/// *After fork* the child goes on as a single thread: instances that were pinned or being started by threads it does
+/// *After fork* (the kit's own fork handlers are registered when the first singleton of the process is used; handlers
+/// registered before that, which take locks that are also held around calls of singletons, may deadlock) the child goes
+/// on as a single thread: instances that were pinned or being started by threads it does
 /// not have are leaked, all else works and nothing waits for them.
 ///
 /// *Exceptions* are described at each member. Errors of callbacks that have no caller go to `on_error` or are
@@ -3291,6 +3435,8 @@ enum class lifespan_event_kind : unsigned char {
 
 /// Told to observers, one at a time, on the thread that drives the lifespan.
 struct lifespan_event {
+  using enum lifespan_event_kind;
+
   lifespan_event_kind kind;
   std::string stage;      ///< empty when it is about the lifespan
   lifespan_phase phase;   ///< of stage_* events
@@ -3642,6 +3788,7 @@ CURFEW_END_NAMESPACE
 #endif
 #if defined(__linux__)
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #endif
 #if defined(__APPLE__)
 #include <crt_externs.h>
@@ -3658,6 +3805,13 @@ constexpr bool is_signal(int signo) noexcept {
 constexpr std::uint64_t signal_bit(int signo) noexcept {
   return is_signal(signo) ? std::uint64_t{1} << (signo - 1) : 0;
 }
+
+/// The signal that may mean "reload", 0 where there is none.
+#if CURFEW_POSIX
+inline constexpr int hangup_signal = SIGHUP;
+#else
+inline constexpr int hangup_signal = 0;
+#endif
 
 /// "SIGTERM" for those that people send, "signal 42" for the others.
 inline std::string signal_name(int signo) {
@@ -3702,6 +3856,28 @@ inline struct sigaction disposition_of(signal_handler handler) noexcept {
   action.sa_flags = SA_RESTART | SA_ONSTACK;
   sigfillset(&action.sa_mask);
   return action;
+}
+
+/// Makes the disposition of \p signo what it was when \p before was asked for, bit for bit. glibc adds a flag of its
+/// own to everything it installs, also where there is no handler that could need it; that one is taken off again.
+inline void put_back(int signo, const struct sigaction& before) noexcept {
+  ::sigaction(signo, &before, nullptr);
+#if defined(__linux__) && defined(__x86_64__)
+  struct sigaction now {};
+  if (::sigaction(signo, nullptr, &now) != 0 || now.sa_flags == before.sa_flags) return;
+  if (now.sa_handler != SIG_DFL && now.sa_handler != SIG_IGN) return;
+  struct kernel_action {
+    void (*handler)(int);
+    unsigned long flags;
+    void (*restorer)();
+    std::uint64_t mask;
+  } raw{};
+  if (::syscall(SYS_rt_sigaction, signo, nullptr, &raw, sizeof raw.mask) != 0) return;
+  raw.flags = static_cast<unsigned>(before.sa_flags);
+  raw.restorer = nullptr;
+  std::memcpy(&raw.mask, &before.sa_mask, sizeof raw.mask);  // a sanitizer in between has filled it
+  ::syscall(SYS_rt_sigaction, signo, &raw, nullptr, sizeof raw.mask);
+#endif
 }
 
 inline bool has_disposition(int signo, signal_handler handler) noexcept {
@@ -3893,7 +4069,7 @@ inline void restore_dispositions() noexcept {
     const struct sigaction& before = process_signals.saved[signo];
     if ((process_signals.taken & signal_bit(signo)) != 0 && has_disposition(signo, process_signals.handler)) {
       process_signals.restored[signo].store(before.sa_handler, std::memory_order_seq_cst);
-      ::sigaction(signo, &before, nullptr);
+      put_back(signo, before);
     }
   }
   process_signals.taken = 0;
@@ -4411,6 +4587,7 @@ class stop_ledger {
   /// handler counts first and looks at the word afterwards; here the word is written first and the counters are looked
   /// at afterwards. In the single order of all these, one of the two sees the other.
   void forget(const counts& seen) noexcept {
+    Sync::here("lifespan.request.forgetting");
     word_.store(0, std::memory_order_seq_cst);
     for (int signo = 1; signo < signal_limit; ++signo) {
       if (signo == hangup_.load(std::memory_order_seq_cst)) continue;
@@ -4509,21 +4686,14 @@ CURFEW_END_NAMESPACE
 
 // curfew/detail/config.hpp: above
 
+// curfew/detail/process_id.hpp: above
+
 #if CURFEW_POSIX
 #include <unistd.h>
 #endif
 
 CURFEW_BEGIN_NAMESPACE
 namespace detail {
-
-/// Not cached: a cached number would need a hook at fork, and would be wrong in a child made past that hook.
-inline long process_id() noexcept {
-#if CURFEW_POSIX
-  return static_cast<long>(::getpid());
-#else
-  return 0;  // no fork, so one number for ever is right
-#endif
-}
 
 /// 16 hexadecimal digits that no other process is likely to draw.
 inline std::string random_id() {
@@ -4609,39 +4779,30 @@ class lifespan_control : public leaked_node {
       }
       wanted_ |= signal_bit(signo);
     }
-    int hangup = 0;
-#if CURFEW_POSIX
-    if (options_.on_hangup) {
-      hangup = SIGHUP;
-      wanted_ |= signal_bit(SIGHUP);
-    }
-#endif
+    const int hangup = options_.on_hangup ? hangup_signal : 0;
+    wanted_ |= signal_bit(hangup);
     own_ledger_.configure(hangup, options_.escalation_guard);
     if (wanted_ != 0) take_ownership(hangup);
   }
   lifespan_control(const lifespan_control&) = delete;
   lifespan_control& operator=(const lifespan_control&) = delete;
 
-  const lifespan_options& options() const noexcept {
-    return options_;
-  }
-  bool owns_signals() const noexcept {
-    return wanted_ != 0;
+  /// What the lifespan itself has not given back: it may have failed right after taking it.
+  ~lifespan_control() {
+    if (!in_forked_child()) hand_back();
   }
 
+  bool owns_signals() const noexcept { return wanted_ != 0; }
+
   /// A forked child has a copy of everything and a right to nothing.
-  bool in_forked_child() const noexcept {
-    return process_id() != pid_;
-  }
+  bool in_forked_child() const noexcept { return process_id() != pid_; }
 
   lifespan_state state() const noexcept {
     // order(lifespan.state, acquire): everything done before the state was entered; pairs with set_state()
     return state_.load(std::memory_order_acquire);
   }
 
-  stop_request request() const noexcept {
-    return ledger_->request();
-  }
+  stop_request request() const noexcept { return ledger_->request(); }
 
   bool request_stop(stop_cause cause, std::optional<int> code) noexcept {
     if (in_forked_child() || state() == lifespan_state::stopped) return false;
@@ -4703,9 +4864,7 @@ class lifespan_control : public leaked_node {
     }
   }
 
-  int native_handle() const noexcept {
-    return wake_.handle();
-  }
+  int native_handle() const noexcept { return wake_.handle(); }
 
   void poll_signals() {
     if (in_forked_child()) return;
@@ -4722,11 +4881,24 @@ class lifespan_control : public leaked_node {
     reload();
   }
 
+  /// Copying and destroying observers is user code as much as calling them, so it happens without the lock.
   void observe(std::function<void(const lifespan_event&)> observer) {
-    const std::lock_guard lock(mutex_);
-    auto next = observers_ ? std::make_shared<observer_list>(*observers_) : std::make_shared<observer_list>();
-    next->push_back(std::move(observer));
-    observers_ = std::move(next);
+    for (;;) {
+      std::shared_ptr<const observer_list> known;
+      {
+        const std::lock_guard lock(mutex_);
+        known = observers_;
+      }
+      auto next = known ? std::make_shared<observer_list>(*known) : std::make_shared<observer_list>();
+      next->push_back(observer);
+      std::shared_ptr<const observer_list> published = std::move(next);
+      {
+        const std::lock_guard lock(mutex_);
+        if (observers_ != known) continue;
+        observers_.swap(published);
+      }
+      return;
+    }
   }
 
   /// The frame in which the calling thread runs code of this lifespan, or of a child of it; null otherwise.
@@ -4750,9 +4922,10 @@ class lifespan_control : public leaked_node {
     }
   }
 
-  void ring() const noexcept {
-    wake_.ring();
-  }
+  void ring() const noexcept { wake_.ring(); }
+
+  /// A child has abandoned a hook: this process must not run static destructors either.
+  void adopt_abandoned() noexcept { child_abandoned_.store(true, std::memory_order_seq_cst); }
 
  protected:
   using observer_list = std::vector<std::function<void(const lifespan_event&)>>;
@@ -4815,9 +4988,7 @@ class lifespan_control : public leaked_node {
          elapsed());
   }
 
-  std::chrono::nanoseconds elapsed() const noexcept {
-    return clock::now() - origin_;
-  }
+  std::chrono::nanoseconds elapsed() const noexcept { return clock::now() - origin_; }
 
   void add_note(std::initializer_list<std::string_view> parts) noexcept {
     try {
@@ -4853,10 +5024,9 @@ class lifespan_control : public leaked_node {
 
   /// SIGHUP: once for any number of them, only while running and before any stop request.
   void reload() noexcept {
-#if CURFEW_POSIX
-    if (!options_.on_hangup) return;
+    if (!options_.on_hangup || hangup_signal == 0) return;
     for (;;) {
-      const unsigned count = ledger_->count_of(SIGHUP);
+      const unsigned count = ledger_->count_of(hangup_signal);
       if (request().rung != 0 || state() != lifespan_state::running) return;
       {
         const std::lock_guard lock(mutex_);
@@ -4875,7 +5045,6 @@ class lifespan_control : public leaked_node {
       const std::lock_guard lock(mutex_);
       reloading_ = false;
     }
-#endif
   }
 
   void unblock_here() {
@@ -5672,6 +5841,7 @@ class lifespan_engine : public lifespan_plan<Sync> {
     if (this->in_forked_child() || this->own_frame() != nullptr) return false;
     const auto keep = this->shared_from_this();
     std::stop_source fresh;
+    std::vector<stage_record> failures;  // destroyed without the lock: their exceptions are user code
     if (!claim(lifespan_state::stopped)) return false;
     if (this->abandoned_anything()) {
       let_go();
@@ -5696,7 +5866,7 @@ class lifespan_engine : public lifespan_plan<Sync> {
     {
       const std::lock_guard lock(this->mutex_);
       this->source_.swap(fresh);
-      this->failures_.clear();
+      this->failures_.swap(failures);
       this->notes_.clear();
     }
     this->set_state(lifespan_state::idle);
@@ -5764,7 +5934,7 @@ class lifespan_engine : public lifespan_plan<Sync> {
       this->finish(false);
       led_ = false;
       let_go();
-      if (this->abandoned_anything()) this->parent_->child_abandoned_.store(true, std::memory_order_seq_cst);
+      if (this->abandoned_anything()) this->parent_->adopt_abandoned();
       if (stop_failed_ || this->abandoned_anything()) {
         throw std::runtime_error("child lifespan '" + options_.name + "' did not stop cleanly");
       }
@@ -5819,6 +5989,7 @@ class lifespan_engine : public lifespan_plan<Sync> {
   bool claim(lifespan_state wanted) noexcept {
     for (;;) {
       const std::uint64_t seen = this->ticket();
+      Sync::here("lifespan.claim.looking");
       {
         const std::lock_guard lock(this->mutex_);
         if (!this->busy_) {
@@ -5889,6 +6060,7 @@ class lifespan_engine : public lifespan_plan<Sync> {
     return !called_off();
   }
 
+  /// One unit: a stage, or a layer of parallel ones.
   bool start_stages(std::span<const std::size_t> members) noexcept {
     this->gather(members, lifespan_phase::start, false);
     this->run_one_unit();
@@ -5943,9 +6115,7 @@ class lifespan_engine : public lifespan_plan<Sync> {
       unsigned stop_signals = 0;
       for (int signo = 1; signo < signal_limit; ++signo) {
         const auto i = static_cast<std::size_t>(signo);
-#if CURFEW_POSIX
-        if (options_.on_hangup && signo == SIGHUP) continue;
-#endif
+        if (options_.on_hangup && signo == hangup_signal) continue;
         stop_signals += counts[i] - baseline_[i];
       }
       if (stop_signals > known || this->request().rung > 1 || clock::now() >= this->clock_end_) return;
@@ -6173,7 +6343,7 @@ inline bool remove_fallback(fallback_entry& entry) noexcept {
     return false;
   }
   slot.newest = entry.below;
-  if (has_disposition(entry.signo, &on_fallback_signal)) ::sigaction(entry.signo, &entry.before, nullptr);
+  if (has_disposition(entry.signo, &on_fallback_signal)) put_back(entry.signo, entry.before);
   show_to_handler(slot, entry.before);
   return slot.caught.exchange(0, std::memory_order_seq_cst) != 0;
 }
@@ -8181,6 +8351,7 @@ CURFEW_END_NAMESPACE
 #include <exception>
 #include <functional>
 #include <memory>
+#include <new>
 #include <optional>
 #include <set>
 #include <string>
@@ -8791,10 +8962,10 @@ class pool_finish {
     const sweeping* outer;
   };
 
-  // What a sweep has to end, and who does it: each helper holds a pass, so that waiting for them can be bounded.
+  // What a sweep has to end, and who does it: each thread holds a pass, so that waiting for them can be bounded.
   struct batch {
     std::deque<victim> jobs;  // under the pool's mutex
-    basic_admission_fence<Sync> helpers{"sweep"};
+    basic_admission_fence<Sync> sweepers{"sweep"};
   };
 
   // One clock for the drain and the sweep. The drain leaves the sweep a quarter of it, so that one call that hangs does
@@ -8853,17 +9024,18 @@ class pool_finish {
   // to be no other, or can be none.
   void end_batch(const std::shared_ptr<core>& pool, const std::shared_ptr<batch>& all, time_point until) {
     std::vector<typename Sync::thread> threads;
-    if (const std::size_t wanted = pool->settings.destroy_parallelism; wanted > 1) try {
-        threads.reserve(std::min(wanted, all->jobs.size()));
-        while (threads.size() < threads.capacity())
-          threads.emplace_back([pool, all, until, inside = all->helpers.enter()]() mutable {
+    const std::size_t wanted = std::min<std::size_t>(pool->settings.destroy_parallelism, all->jobs.size());
+    if (pool->settings.destroy_parallelism > 1) try {
+        threads.reserve(wanted);
+        while (threads.size() < wanted)
+          threads.emplace_back([pool, all, until, inside = all->sweepers.enter()]() mutable {
             work_off(*pool, *all, until);
             inside.release();
           });
       } catch (const std::exception&) {  // no thread, or no memory for one: those there are do it all
       }
     if (threads.empty()) work_off(*pool, *all, until);
-    const bool done(all->helpers.drain_until(until));
+    const bool done(all->sweepers.drain_until(until));
     for (auto& thread : threads) done ? thread.join() : thread.detach();
     const guard lock(pool->mutex);
     for (const auto& v : all->jobs) pool->table.move(v.at, slot_state::tombstone);  // not begun within the budget
@@ -9295,8 +9467,9 @@ class sandbox_pool final : public lease_host, public std::enable_shared_from_thi
   lease create(const owner_key& owner, const std::string& request, slot place, bool anonymous) {
     const typename core::making_guard in_flight(core_, request);
     entry fresh{.info = {}, .request = request, .owner = owner, .active_at = core_.now(), .anonymous = anonymous};
-    grantee to{
-        core_.call_create({request, owner, core_.settings.environment, core_.settings.time_to_live}, fresh, place)};
+    grantee to{.owner = owner, .whose = owner};
+    to.info =
+        core_.call_create({request, owner, core_.settings.environment, core_.settings.time_to_live}, fresh, place);
     Sync::here("pool.acquire.created");
     const bool unnamed = to.info.id.empty();
     if (unnamed) to.info.id = request;
@@ -9308,25 +9481,25 @@ class sandbox_pool final : public lease_host, public std::enable_shared_from_thi
       core_.refuse_tracked(id);
       try {
         taken = !unnamed && core_.store->take(id, core_.settings.owner_id, core_.settings.lease_ttl);
-      } catch (...) {
+        Sync::here("pool.acquire.taken");
+        to.at = core_.now();
+      } catch (...) {  // the store, or the clock; what was made is ended first
         unanswered = std::current_exception();
         core_.count(&provider_stats::backend_errors);
       }
-      Sync::here("pool.acquire.taken");
       fresh.info = to.info;
-      to.whose = to.owner = owner;
-      to.at = core_.now();
       const guard lock(core_.mutex);
       core_.refuse_tracked_locked(id);
       const auto at = core_.table.track(std::move(fresh), std::move(place), slot_state::transitioning);
       ++core_.counters.created;
-      if (taken && !core_.fence.is_closed()) return occupy(at, std::move(to));
+      if (taken && !unanswered && !core_.fence.is_closed()) return occupy(at, std::move(to));
       if (!unnamed) ++core_.counters.discarded;
       unwanted.emplace(victim{{}, at, slot_state::active});
     } catch (const identity_conflict&) {
-      throw;         // it is somebody else's
-    } catch (...) {  // no memory, or a throwing clock: nothing was tracked, so it must go now
+      throw;                           // it is somebody else's
+    } catch (const std::bad_alloc&) {  // nothing was tracked, so it must go now
       static_cast<void>(core_.destroy_repeatedly(id, core::no_limit));
+      core_.release_in_store(id);
       throw;
     }
     core_.end(std::move(*unwanted), nullptr, nullptr, core::no_limit, true);
@@ -9433,7 +9606,7 @@ class sandbox_pool final : public lease_host, public std::enable_shared_from_thi
  private:
   // What a lease is made of, copied before the critical section that may not throw.
   struct grantee {
-    sandbox_info info;
+    sandbox_info info = {};
     owner_key owner = {}, whose = {};
     time_point at = {};
   };
@@ -9549,11 +9722,14 @@ class aio_provider {
   /// nothing. \throws admission_refused after shutdown or reset; std::system_error when no thread can be made
   void start() {
     pool_->start(options_->maintain_interval, options_->renewal_interval, [this] {
+      if (!fallbacks_.empty()) return;
       const auto shut_down = [weak = std::weak_ptr<pool>(pool_)](int) {
         if (const auto self = weak.lock()) self->finish(false);
       };
+      decltype(fallbacks_) all;  // all of them or none
       for (const int signal : options_->fallback_signals)
-        fallbacks_.emplace_back(std::initializer_list<int>{signal}, shut_down);
+        all.emplace_back(std::initializer_list<int>{signal}, shut_down);
+      fallbacks_.swap(all);
     });
   }
 
@@ -9685,7 +9861,7 @@ class aio_provider {
 
   const std::shared_ptr<const aio_options> options_;
   const std::shared_ptr<pool> pool_;
-  std::list<fallback_signal_guard> fallbacks_;  // last: gone before what its callback uses
+  std::list<basic_fallback_signal_guard<Sync>> fallbacks_;  // last: gone before what its callback uses
 };
 
 }  // namespace sandbox
@@ -9943,9 +10119,17 @@ class spawn_plan {
     if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) give_up(spawn_report::parent);
     if (::getppid() != host) ::_exit(127);
 #endif
-    struct sigaction fallback {};
+    // A Ctrl-C that came while this child was still in the host's group is pending by now, and the new program would
+    // die of it. Ignoring a signal for a moment discards it; whoever means this child waits until it has been
+    // announced.
+    struct sigaction ignored {
+    }, fallback{};
+    ignored.sa_handler = SIG_IGN;
     fallback.sa_handler = SIG_DFL;
-    for (int signo = 1; signo < NSIG; ++signo) ::sigaction(signo, &fallback, nullptr);  // KILL and STOP refuse: fine
+    for (int signo = 1; signo < NSIG; ++signo) {  // KILL and STOP refuse: fine
+      ::sigaction(signo, &ignored, nullptr);
+      ::sigaction(signo, &fallback, nullptr);
+    }
 
     if (::fchdir(directory) != 0) give_up(spawn_report::directory);
     if (::dup2(input, STDIN_FILENO) < 0 || ::dup2(output, STDOUT_FILENO) < 0 || ::dup2(output, STDERR_FILENO) < 0)
@@ -10379,6 +10563,7 @@ class process_forker {
     }
     plan.report = write_end.get();
     plan.host = ::getpid();
+    Sync::here("process_forker.spawn.ready");
     order mine{&plan};
     {
       std::unique_lock lock(mutex_);

@@ -67,3 +67,5 @@ curfew_mutant(compact_drainer_closes_before_it_registers FAMILY 1 CASES compact_
 curfew_mutant(compact_waiter_not_announced FAMILY 1 CASES compact_fence_two_drainers EXPECT deadlock)
 curfew_mutant(compact_zero_taken_for_drained FAMILY 1 CASES compact_fence_destructor_waits EXPECT use_after_destroy)
 curfew_mutant(singleton_destroyed_under_users FAMILY 2 CASES singleton_get_reset EXPECT data_race)
+curfew_mutant(singleton_loser_forgotten FAMILY 2 CASES singleton_cold_start EXPECT check_failed)
+curfew_mutant(singleton_seal_not_terminal FAMILY 2 CASES singleton_seal EXPECT check_failed)

@@ -73,13 +73,16 @@ class singleton_engine {
   };
 
   // A callback that is there under its name, but cannot be called as it would be, is a mistake and not a wish.
-  static_assert(has_start || !requires { &Traits::start; }, "curfew: Traits::start must be callable as start(T&)");
-  static_assert(has_on_reset || !requires { &Traits::on_reset; },
-                "curfew: Traits::on_reset must be callable as on_reset(T&)");
-  static_assert(has_on_shutdown || !requires { &Traits::on_shutdown; },
-                "curfew: Traits::on_shutdown must be callable as on_shutdown(T&, teardown_reason)");
-  static_assert(has_on_error || !requires { &Traits::on_error; },
-                "curfew: Traits::on_error must be callable as on_error(std::exception_ptr, teardown_reason)");
+  static_assert(
+      has_start || !requires { &Traits::start; }, "curfew: Traits::start must be callable as start(T&)");
+  static_assert(
+      has_on_reset || !requires { &Traits::on_reset; }, "curfew: Traits::on_reset must be callable as on_reset(T&)");
+  static_assert(
+      has_on_shutdown || !requires { &Traits::on_shutdown; },
+      "curfew: Traits::on_shutdown must be callable as on_shutdown(T&, teardown_reason)");
+  static_assert(
+      has_on_error || !requires { &Traits::on_error; },
+      "curfew: Traits::on_error must be callable as on_error(std::exception_ptr, teardown_reason)");
 
   static constexpr creation_mode mode() noexcept {
     if constexpr (requires { Traits::creation; }) {

@@ -22,8 +22,8 @@ class singleton_engine;
 
 /// Pins one instance for as long as it lives: the instance is destroyed when it has been detached and its last handle
 /// is gone, on that handle's thread (or on the thread of a `get` that was just then looking at it, which is a pin of a
-/// few instructions and may turn out to be the last). Eight bytes, movable to other threads, may be held for hours, and outlives resets,
-/// and a `scoped_singleton` too. One handle object must not be used by two threads at once.
+/// few instructions and may turn out to be the last). Eight bytes, movable to other threads, may be held for hours, and
+/// outlives resets, and a `scoped_singleton` too. One handle object must not be used by two threads at once.
 template <class T, class FenceCore, class Sync>
 class basic_singleton_handle {
  public:
