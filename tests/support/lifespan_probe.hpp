@@ -137,11 +137,26 @@ inline std::string outcomes(const lifespan_report& report) {
   return all;
 }
 
-/// Runs \p body in a forked child, which is killed when it takes too long. The result is a wait status.
+/// What a child starts with must not depend on how the tests were started: a job in the background ignores SIGINT.
+inline void start_afresh() {
+  for (const int signo : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGPIPE}) {
+    if (::signal(signo, SIG_DFL) == SIG_ERR) std::abort();
+  }
+  sigset_t none;
+  sigemptyset(&none);
+  ::pthread_sigmask(SIG_SETMASK, &none, nullptr);
+}
+
+inline const pid_t test_process = ::getpid();
+
+/// Forks a child that runs \p body and leaves with what that returns. A child of the tests starts afresh; a child of
+/// such a child has what it inherits.
 template <class Body>
-int in_child(Body body) {
+pid_t spawn_child(Body body) {
+  const bool first = ::getpid() == test_process;
   const pid_t child = ::fork();
   if (child == 0) {
+    if (first) start_afresh();
     ::alarm(60);
     int code = 125;
     try {
@@ -152,6 +167,13 @@ int in_child(Body body) {
     std::fflush(nullptr);
     ::_exit(code);
   }
+  return child;
+}
+
+/// Runs \p body in a forked child, which is killed when it takes too long. The result is a wait status.
+template <class Body>
+int in_child(Body body) {
+  const pid_t child = spawn_child(std::move(body));
   int status = 0;
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
@@ -195,24 +217,6 @@ class channel {
  private:
   int ends_[2] = {-1, -1};
 };
-
-/// A child that runs while the test does something to it.
-template <class Body>
-pid_t spawn_child(Body body) {
-  const pid_t child = ::fork();
-  if (child == 0) {
-    ::alarm(60);
-    int code = 125;
-    try {
-      code = body();
-    } catch (const std::exception& e) {
-      std::fprintf(stderr, "child: %s\n", e.what());
-    }
-    std::fflush(nullptr);
-    ::_exit(code);
-  }
-  return child;
-}
 
 /// This program, for starting it again by way of another one.
 inline std::string own_path() {
