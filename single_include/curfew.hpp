@@ -9791,10 +9791,10 @@ class aio_provider {
   }
 
   static std::size_t sweep_idle(pool& self, const aio_options& options) {
-    auto upkeep = self.upkeep();
-    upkeep.retry_tombstones();
+    if (!self.accepting()) return 0;  // also in a forked child, where the lock may be held by a thread that is gone
+    self.upkeep().retry_tombstones();
     if (options.idle_timeout == std::chrono::nanoseconds::zero()) return 0;
-    return upkeep.end_idle({slot_state::active, slot_state::warm}, options.idle_timeout);
+    return self.upkeep().end_idle({slot_state::active, slot_state::warm}, options.idle_timeout);
   }
 
   static reconcile_report reconcile(pool& self, const aio_options& options) {
