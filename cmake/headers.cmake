@@ -27,6 +27,7 @@ set(CURFEW_HEADERS
     curfew/detail/process_spawn.hpp
     curfew/detail/sha256.hpp
     curfew/detail/signal_fallback.hpp
+    curfew/detail/signal_owner.hpp
     curfew/detail/signal_table.hpp
     curfew/detail/signal_wakeup.hpp
     curfew/detail/singleton_core.hpp

@@ -3760,9 +3760,8 @@ CURFEW_END_NAMESPACE
 // Copyright (c) 2026 the curfew authors
 
 /// \file
-/// What there is once per process about signals: who owns them, what their dispositions were before, whether this is
-/// still the process that took them, and how another shared object's owner is recognised. Design and the argument for
-/// async-signal-safety: docs/design/signals.md.
+/// What there is once per process about signals: who owns them, what their dispositions were before, and whether this
+/// is still the process that took them. Design and the argument for async-signal-safety: docs/design/signals.md.
 
 #ifndef CURFEW_DETAIL_SIGNAL_TABLE_HPP
 #define CURFEW_DETAIL_SIGNAL_TABLE_HPP
@@ -3770,12 +3769,9 @@ CURFEW_END_NAMESPACE
 #include <cerrno>
 #include <csignal>
 #include <cstdint>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <new>
 #include <string>
-#include <system_error>
 #include <type_traits>
 
 // curfew/detail/config.hpp: above
@@ -3787,11 +3783,7 @@ CURFEW_END_NAMESPACE
 #include <unistd.h>
 #endif
 #if defined(__linux__)
-#include <sys/mman.h>
 #include <sys/syscall.h>
-#endif
-#if defined(__APPLE__)
-#include <crt_externs.h>
 #endif
 
 CURFEW_BEGIN_NAMESPACE
@@ -3897,6 +3889,9 @@ inline bool has_disposition(int signo, signal_handler handler) noexcept {
 /// - `mark`: an int in a page that a fork wipes. 1 in the process that took the signals, 0 in its children; null where
 ///   the system cannot do that and the handler has to ask for the pid.
 /// - `restored`: the handlers that were put back when the last owner went, for stragglers; see step_aside().
+/// - `reading`, `changing`: scans of the environment under way, and whether this shared object is changing it. A scan
+///   that finds `changing` set gives up, since then it is this object that owns; a change waits for `reading` to be 0.
+/// - `process`: the process that `running`, `reading` and `changing` are about; a forked child starts them afresh.
 /// - `lock`: pid of the thread's process while dispositions are changed, 0 when free; never taken in a handler. A child
 ///   that inherits it held takes it over.
 struct signal_table {
@@ -3908,6 +3903,9 @@ struct signal_table {
   atomic<int> bell{-1};
   atomic<unsigned> running{0};
   atomic<atomic<int>*> mark{nullptr};
+  atomic<unsigned> reading{0};
+  atomic<bool> changing{false};
+  atomic<int> process{0};
   atomic<signal_handler> restored[signal_limit]{};
   atomic<int> lock{0};
 
@@ -3978,168 +3976,15 @@ class disposition_lock {
         std_sync::yield();
       }
     }
+    if (process_signals.process.exchange(self, std::memory_order_seq_cst) == self) return;
+    process_signals.running.store(0, std::memory_order_seq_cst);
+    process_signals.reading.store(0, std::memory_order_seq_cst);
+    process_signals.changing.store(false, std::memory_order_seq_cst);
   }
   disposition_lock(const disposition_lock&) = delete;
   disposition_lock& operator=(const disposition_lock&) = delete;
   ~disposition_lock() { process_signals.lock.store(0, std::memory_order_seq_cst); }
 };
-
-/// Sees to it that in_owner_process() is cheap where it can be. Failure only makes it dearer.
-inline void mark_process() noexcept {
-#if defined(__linux__) && defined(MADV_WIPEONFORK)
-  if (auto* page = process_signals.mark.load(std::memory_order_seq_cst); page != nullptr) {
-    page->store(1, std::memory_order_seq_cst);
-    return;
-  }
-  const auto size = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-  void* memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) return;
-  if (::madvise(memory, size, MADV_WIPEONFORK) != 0) {
-    ::munmap(memory, size);
-    return;
-  }
-  process_signals.mark.store(::new (memory) std_sync::atomic<int>(1), std::memory_order_seq_cst);
-#endif
-}
-
-/// The marker by which shared objects that do not share `process_signals` recognise each other's owner:
-/// `<pid>:<owned signals, hex>:<address of the handler, hex>`.
-inline constexpr const char* owner_marker = "CURFEW_SHUTDOWN_OWNER";
-
-/// Reads the environment in place, as a handler may.
-inline const char* find_owner_marker() noexcept {
-#if defined(__APPLE__)
-  char** entry = *::_NSGetEnviron();
-#else
-  char** entry = ::environ;
-#endif
-  const std::size_t length = std::strlen(owner_marker);
-  for (; entry != nullptr && *entry != nullptr; ++entry) {
-    if (std::strncmp(*entry, owner_marker, length) == 0 && (*entry)[length] == '=') return *entry + length + 1;
-  }
-  return nullptr;
-}
-
-/// Signals owned by another shared object of this process, 0 when there is no such owner. A marker counts only while
-/// one of its signals still has its handler: an exec keeps pid and environment but resets handlers.
-inline std::uint64_t owned_elsewhere() noexcept {
-  const char* text = find_owner_marker();
-  if (text == nullptr) return 0;
-  // Not strtoull: the parser must be usable in a handler.
-  std::uint64_t fields[3] = {0, 0, 0};
-  for (int i = 0; i < 3; ++i) {
-    const std::uint64_t base = i == 0 ? 10 : 16;
-    const char* begin = text;
-    for (;; ++text) {
-      const char c = *text;
-      const int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : 99;
-      if (static_cast<std::uint64_t>(digit) >= base) break;
-      fields[i] = fields[i] * base + static_cast<std::uint64_t>(digit);
-    }
-    if (text == begin || *text != (i == 2 ? '\0' : ':')) return 0;
-    if (i < 2) ++text;
-  }
-  if (fields[0] != static_cast<std::uint64_t>(::getpid()) || fields[2] == 0) return 0;
-  for (int signo = 1; signo < signal_limit; ++signo) {
-    if ((fields[1] & signal_bit(signo)) == 0) continue;
-    struct sigaction now {};
-    if (::sigaction(signo, nullptr, &now) == 0 && reinterpret_cast<std::uintptr_t>(now.sa_handler) == fields[2]) {
-      return fields[1];
-    }
-  }
-  return 0;
-}
-
-/// Signals owned by this process's lifespan as seen from this shared object, 0 when it has none.
-inline std::uint64_t owned_here() noexcept {
-  if (process_signals.owner.load(std::memory_order_seq_cst) != ::getpid()) return 0;
-  return process_signals.owned.load(std::memory_order_seq_cst);
-}
-
-inline bool is_shutdown_owned(int signo) noexcept {
-  return ((owned_here() | owned_elsewhere()) & signal_bit(signo)) != 0;
-}
-
-/// What an attempt to own signals came to.
-enum class acquisition : unsigned char { taken, conflict, refused };
-
-/// Puts back what is still ours; what somebody else has put on top is left alone. Under the lock.
-inline void restore_dispositions() noexcept {
-  for (int signo = 1; signo < signal_limit; ++signo) {
-    const struct sigaction& before = process_signals.saved[signo];
-    if ((process_signals.taken & signal_bit(signo)) != 0 && has_disposition(signo, process_signals.handler)) {
-      process_signals.restored[signo].store(before.sa_handler, std::memory_order_seq_cst);
-      put_back(signo, before);
-    }
-  }
-  process_signals.taken = 0;
-}
-
-/// Becomes the owner of \p wanted: announces it, then installs \p handler, which from the first one on rings \p bell.
-/// An ignored SIGINT or SIGHUP was ignored on purpose by whoever started this process, and stays so. \p prepare runs
-/// once nobody else can own and before the first handler is there. On `refused`, errno and \p culprit name the reason;
-/// on anything but `taken` nothing has changed.
-template <class Prepare>
-acquisition acquire_signals(std::uint64_t wanted, signal_handler handler, int bell, int& culprit,
-                            Prepare prepare) noexcept {
-  auto& table = process_signals;
-  const disposition_lock lock;
-  const int self = ::getpid();
-  culprit = 0;
-  if (table.owner.load(std::memory_order_seq_cst) == self || owned_elsewhere() != 0) return acquisition::conflict;
-  char marker[80];
-  std::snprintf(marker, sizeof marker, "%d:%llx:%llx", self, static_cast<unsigned long long>(wanted),
-                static_cast<unsigned long long>(reinterpret_cast<std::uintptr_t>(handler)));
-  if (::setenv(owner_marker, marker, 1) != 0) return acquisition::refused;
-  mark_process();
-  prepare();
-  table.handler = handler;
-  table.taken = 0;
-  table.bell.store(bell, std::memory_order_seq_cst);
-  table.owned.store(wanted, std::memory_order_seq_cst);
-  table.owner.store(self, std::memory_order_seq_cst);
-  const struct sigaction ours = disposition_of(handler);
-  for (int signo = 1; signo < signal_limit; ++signo) {
-    if ((wanted & signal_bit(signo)) == 0) continue;
-    struct sigaction& before = table.saved[signo];
-    if (::sigaction(signo, nullptr, &before) == 0) {
-      const bool ignored = (before.sa_flags & SA_SIGINFO) == 0 && before.sa_handler == SIG_IGN;
-      if (ignored && (signo == SIGINT || signo == SIGHUP)) continue;
-      if (::sigaction(signo, &ours, nullptr) == 0) {
-        table.taken |= signal_bit(signo);
-        continue;
-      }
-    }
-    const int reason = errno;
-    culprit = signo;
-    restore_dispositions();
-    table.owner.store(0, std::memory_order_seq_cst);
-    table.bell.store(-1, std::memory_order_seq_cst);
-    await_handlers();
-    ::unsetenv(owner_marker);
-    errno = reason;
-    return acquisition::refused;
-  }
-  return acquisition::taken;
-}
-
-/// Hands everything back. When it returns no handler is running that could ring the bell. A signal that is caught by
-/// the old handler after its disposition was restored is passed on to that disposition.
-inline void release_signals() noexcept {
-  auto& table = process_signals;
-  const disposition_lock lock;
-  restore_dispositions();
-  table.owner.store(0, std::memory_order_seq_cst);
-  table.bell.store(-1, std::memory_order_seq_cst);
-  await_handlers();
-  ::unsetenv(owner_marker);
-}
-
-/// Whether \p signo was taken and somebody has put another handler on top.
-inline bool is_displaced(int signo) noexcept {
-  const disposition_lock lock;
-  return (process_signals.taken & signal_bit(signo)) != 0 && !has_disposition(signo, process_signals.handler);
-}
 
 /// Unblocks \p bits on the calling thread and returns those that were blocked.
 inline std::uint64_t unblock_signals(std::uint64_t bits) noexcept {
@@ -4172,20 +4017,7 @@ inline void block_signals(std::uint64_t bits) noexcept {
 #else
 
 using signal_handler = void (*)(int);
-enum class acquisition : unsigned char { taken, conflict, refused };
 
-template <class Prepare>
-acquisition acquire_signals(std::uint64_t, signal_handler, int, int&, Prepare prepare) noexcept {
-  prepare();
-  return acquisition::taken;
-}
-inline void release_signals() noexcept {}
-inline bool is_shutdown_owned(int) noexcept {
-  return false;
-}
-inline bool is_displaced(int) noexcept {
-  return false;
-}
 inline std::uint64_t unblock_signals(std::uint64_t) noexcept {
   return 0;
 }
@@ -4718,6 +4550,244 @@ CURFEW_END_NAMESPACE
 
 #endif  // CURFEW_DETAIL_PROCESS_IDENTITY_HPP
 // ---- end curfew/detail/process_identity.hpp
+
+// ---- begin curfew/detail/signal_owner.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// Becoming the owner of the process's signals, handing them back, and telling whether somebody owns them, also when
+/// that is another shared object's lifespan. Design: docs/design/signals.md.
+
+#ifndef CURFEW_DETAIL_SIGNAL_OWNER_HPP
+#define CURFEW_DETAIL_SIGNAL_OWNER_HPP
+
+#include <cerrno>
+#include <csignal>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+// curfew/detail/config.hpp: above
+
+// curfew/detail/signal_table.hpp: above
+
+// curfew/detail/sync.hpp: above
+
+#if CURFEW_POSIX
+#include <signal.h>
+#include <unistd.h>
+#endif
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
+#if defined(__APPLE__)
+#include <crt_externs.h>
+#endif
+
+CURFEW_BEGIN_NAMESPACE
+namespace detail {
+
+/// What an attempt to own signals came to.
+enum class acquisition : unsigned char { taken, conflict, refused };
+
+#if CURFEW_POSIX
+
+/// Sees to it that in_owner_process() is cheap where it can be. Failure only makes it dearer.
+inline void mark_process() noexcept {
+#if defined(__linux__) && defined(MADV_WIPEONFORK)
+  if (auto* page = process_signals.mark.load(std::memory_order_seq_cst); page != nullptr) {
+    page->store(1, std::memory_order_seq_cst);
+    return;
+  }
+  const auto size = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  void* memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) return;
+  if (::madvise(memory, size, MADV_WIPEONFORK) != 0) {
+    ::munmap(memory, size);
+    return;
+  }
+  process_signals.mark.store(::new (memory) std_sync::atomic<int>(1), std::memory_order_seq_cst);
+#endif
+}
+
+/// The marker by which shared objects that do not share `process_signals` recognise each other's owner:
+/// `<pid>:<owned signals, hex>:<address of the handler, hex>`.
+inline constexpr const char* owner_marker = "CURFEW_SHUTDOWN_OWNER";
+
+/// Reads the environment in place, as a handler may.
+inline const char* find_owner_marker() noexcept {
+#if defined(__APPLE__)
+  char** entry = *::_NSGetEnviron();
+#else
+  char** entry = ::environ;
+#endif
+  const std::size_t length = std::strlen(owner_marker);
+  for (; entry != nullptr && *entry != nullptr; ++entry) {
+    if (std::strncmp(*entry, owner_marker, length) == 0 && (*entry)[length] == '=') return *entry + length + 1;
+  }
+  return nullptr;
+}
+
+/// Signals owned by another shared object of this process, 0 when there is no such owner. A marker counts only while
+/// one of its signals still has its handler: an exec keeps pid and environment but resets handlers.
+inline std::uint64_t read_owner_marker() noexcept {
+  const char* text = find_owner_marker();
+  if (text == nullptr) return 0;
+  // Not strtoull: the parser must be usable in a handler.
+  std::uint64_t fields[3] = {0, 0, 0};
+  for (int i = 0; i < 3; ++i) {
+    const std::uint64_t base = i == 0 ? 10 : 16;
+    const char* begin = text;
+    for (;; ++text) {
+      const char c = *text;
+      const int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : 99;
+      if (static_cast<std::uint64_t>(digit) >= base) break;
+      fields[i] = fields[i] * base + static_cast<std::uint64_t>(digit);
+    }
+    if (text == begin || *text != (i == 2 ? '\0' : ':')) return 0;
+    if (i < 2) ++text;
+  }
+  if (fields[0] != static_cast<std::uint64_t>(::getpid()) || fields[2] == 0) return 0;
+  for (int signo = 1; signo < signal_limit; ++signo) {
+    if ((fields[1] & signal_bit(signo)) == 0) continue;
+    struct sigaction now {};
+    if (::sigaction(signo, nullptr, &now) == 0 && reinterpret_cast<std::uintptr_t>(now.sa_handler) == fields[2]) {
+      return fields[1];
+    }
+  }
+  return 0;
+}
+
+inline std::uint64_t owned_elsewhere() noexcept {
+  process_signals.reading.fetch_add(1, std::memory_order_seq_cst);
+  const std::uint64_t owned = process_signals.changing.load(std::memory_order_seq_cst) ? 0 : read_owner_marker();
+  process_signals.reading.fetch_sub(1, std::memory_order_seq_cst);
+  return owned;
+}
+
+/// Sets the marker, or removes it when \p text is null; false, with errno, when there is no memory for it. Under the
+/// lock. Nobody of this shared object looks at the environment meanwhile.
+inline bool change_owner_marker(const char* text) noexcept {
+  process_signals.changing.store(true, std::memory_order_seq_cst);
+  while (process_signals.reading.load(std::memory_order_seq_cst) != 0) std_sync::yield();
+  const int result = text != nullptr ? ::setenv(owner_marker, text, 1) : ::unsetenv(owner_marker);
+  process_signals.changing.store(false, std::memory_order_seq_cst);
+  return result == 0;
+}
+
+/// Signals owned by this process's lifespan as seen from this shared object, 0 when it has none.
+inline std::uint64_t owned_here() noexcept {
+  if (process_signals.owner.load(std::memory_order_seq_cst) != ::getpid()) return 0;
+  return process_signals.owned.load(std::memory_order_seq_cst);
+}
+
+inline bool is_shutdown_owned(int signo) noexcept {
+  return ((owned_here() | owned_elsewhere()) & signal_bit(signo)) != 0;
+}
+
+/// Puts back what is still ours; what somebody else has put on top is left alone. Under the lock.
+inline void restore_dispositions() noexcept {
+  for (int signo = 1; signo < signal_limit; ++signo) {
+    const struct sigaction& before = process_signals.saved[signo];
+    if ((process_signals.taken & signal_bit(signo)) != 0 && has_disposition(signo, process_signals.handler)) {
+      process_signals.restored[signo].store(before.sa_handler, std::memory_order_seq_cst);
+      put_back(signo, before);
+    }
+  }
+  process_signals.taken = 0;
+}
+
+/// Becomes the owner of \p wanted: announces it, then installs \p handler, which from the first one on rings \p bell.
+/// An ignored SIGINT or SIGHUP was ignored on purpose by whoever started this process, and stays so. \p prepare runs
+/// once nobody else can own and before the first handler is there. On `refused`, errno and \p culprit name the reason;
+/// on anything but `taken` nothing has changed.
+template <class Prepare>
+acquisition acquire_signals(std::uint64_t wanted, signal_handler handler, int bell, int& culprit,
+                            Prepare prepare) noexcept {
+  auto& table = process_signals;
+  const disposition_lock lock;
+  const int self = ::getpid();
+  culprit = 0;
+  if (table.owner.load(std::memory_order_seq_cst) == self || owned_elsewhere() != 0) return acquisition::conflict;
+  char marker[80];
+  std::snprintf(marker, sizeof marker, "%d:%llx:%llx", self, static_cast<unsigned long long>(wanted),
+                static_cast<unsigned long long>(reinterpret_cast<std::uintptr_t>(handler)));
+  if (!change_owner_marker(marker)) return acquisition::refused;
+  mark_process();
+  prepare();
+  table.handler = handler;
+  table.taken = 0;
+  table.bell.store(bell, std::memory_order_seq_cst);
+  table.owned.store(wanted, std::memory_order_seq_cst);
+  table.owner.store(self, std::memory_order_seq_cst);
+  const struct sigaction ours = disposition_of(handler);
+  for (int signo = 1; signo < signal_limit; ++signo) {
+    if ((wanted & signal_bit(signo)) == 0) continue;
+    struct sigaction& before = table.saved[signo];
+    if (::sigaction(signo, nullptr, &before) == 0) {
+      const bool ignored = (before.sa_flags & SA_SIGINFO) == 0 && before.sa_handler == SIG_IGN;
+      if (ignored && (signo == SIGINT || signo == SIGHUP)) continue;
+      if (::sigaction(signo, &ours, nullptr) == 0) {
+        table.taken |= signal_bit(signo);
+        continue;
+      }
+    }
+    const int reason = errno;
+    culprit = signo;
+    restore_dispositions();
+    table.owner.store(0, std::memory_order_seq_cst);
+    table.bell.store(-1, std::memory_order_seq_cst);
+    await_handlers();
+    change_owner_marker(nullptr);
+    errno = reason;
+    return acquisition::refused;
+  }
+  return acquisition::taken;
+}
+
+/// Hands everything back. When it returns no handler is running that could ring the bell. A signal that is caught by
+/// the old handler after its disposition was restored is passed on to that disposition.
+inline void release_signals() noexcept {
+  auto& table = process_signals;
+  const disposition_lock lock;
+  restore_dispositions();
+  table.owner.store(0, std::memory_order_seq_cst);
+  table.bell.store(-1, std::memory_order_seq_cst);
+  await_handlers();
+  change_owner_marker(nullptr);
+}
+
+/// Whether \p signo was taken and somebody has put another handler on top.
+inline bool is_displaced(int signo) noexcept {
+  const disposition_lock lock;
+  return (process_signals.taken & signal_bit(signo)) != 0 && !has_disposition(signo, process_signals.handler);
+}
+
+#else
+
+template <class Prepare>
+acquisition acquire_signals(std::uint64_t, signal_handler, int, int&, Prepare prepare) noexcept {
+  prepare();
+  return acquisition::taken;
+}
+inline void release_signals() noexcept {}
+inline bool is_shutdown_owned(int) noexcept {
+  return false;
+}
+inline bool is_displaced(int) noexcept {
+  return false;
+}
+#endif
+
+}  // namespace detail
+CURFEW_END_NAMESPACE
+
+#endif  // CURFEW_DETAIL_SIGNAL_OWNER_HPP
+// ---- end curfew/detail/signal_owner.hpp
 
 // curfew/detail/signal_table.hpp: above
 
@@ -5507,6 +5577,10 @@ CURFEW_END_NAMESPACE
 
 // curfew/detail/lifespan_types.hpp: above
 
+// curfew/detail/signal_owner.hpp: above
+
+// curfew/detail/signal_table.hpp: above
+
 // curfew/detail/sync.hpp: above
 
 CURFEW_BEGIN_NAMESPACE
@@ -6218,6 +6292,8 @@ CURFEW_END_NAMESPACE
 
 // curfew/detail/leaked.hpp: above
 
+// curfew/detail/signal_owner.hpp: above
+
 // curfew/detail/signal_table.hpp: above
 
 // curfew/detail/signal_wakeup.hpp: above
@@ -6295,12 +6371,14 @@ inline void show_to_handler(fallback_slot& slot, const struct sigaction& otherwi
   slot.bell.store(slot.newest != nullptr ? slot.newest->bell : -1, std::memory_order_seq_cst);
 }
 
-/// False, with errno, when the system refuses; true otherwise, and `entry.listed` tells whether it was installed.
-inline bool install_fallback(fallback_entry& entry) noexcept {
+enum class installation : unsigned char { done, left_alone, refused };
+
+/// On `refused`, errno says why. A signal may be caught and served, and the entry be gone again, before this returns.
+inline installation install_fallback(fallback_entry& entry) noexcept {
   const disposition_lock lock;
-  if (is_shutdown_owned(entry.signo)) return true;
-  if (::sigaction(entry.signo, nullptr, &entry.before) != 0) return false;
-  if (is_ignored(entry.before)) return true;
+  if (is_shutdown_owned(entry.signo)) return installation::left_alone;
+  if (::sigaction(entry.signo, nullptr, &entry.before) != 0) return installation::refused;
+  if (is_ignored(entry.before)) return installation::left_alone;
   fallback_slot& slot = fallbacks.slots[entry.signo];
   if (slot.pid.load(std::memory_order_seq_cst) != ::getpid()) {  // the stack of a parent is no concern of a child
     slot.newest = nullptr;
@@ -6316,14 +6394,14 @@ inline bool install_fallback(fallback_entry& entry) noexcept {
   entry.listed = true;
   show_to_handler(slot, entry.before);
   const struct sigaction ours = disposition_of(&on_fallback_signal);
-  if (::sigaction(entry.signo, &ours, nullptr) == 0) return true;
+  if (::sigaction(entry.signo, &ours, nullptr) == 0) return installation::done;
   const int reason = errno;
   slot.newest = entry.below;
   if (entry.below != nullptr) entry.below->above = nullptr;
   entry.listed = false;
   show_to_handler(slot, entry.before);
   errno = reason;
-  return false;
+  return installation::refused;
 }
 
 /// Takes \p entry off its stack and puts back what it had found, if what is there is still its own. True when a signal
@@ -6403,14 +6481,15 @@ class fallback_service : public leaked_node, public std::enable_shared_from_this
     thread_ = typename Sync::thread([self = this->shared_from_this()] { self->serve(); });
     bool any = false;
     for (auto& entry : entries_) {
-      if (!install_fallback(entry)) {
+      const installation result = install_fallback(entry);
+      if (result == installation::refused) {
         const int reason = errno;
         const std::string what = "fallback_signal_guard: cannot guard " + signal_name(entry.signo);
         stop();
         if (reason == EINVAL) throw std::invalid_argument(what);
         throw std::system_error(reason, std::generic_category(), what);
       }
-      any = any || entry.listed;
+      any = any || result == installation::done;
     }
     if (!any) stop();
   }
@@ -6492,7 +6571,7 @@ CURFEW_END_NAMESPACE
 #endif  // CURFEW_DETAIL_SIGNAL_FALLBACK_HPP
 // ---- end curfew/detail/signal_fallback.hpp
 
-// curfew/detail/signal_table.hpp: above
+// curfew/detail/signal_owner.hpp: above
 
 // curfew/detail/sync.hpp: above
 
@@ -6532,7 +6611,8 @@ inline bool shutdown_owned(int signo) noexcept {
 template <class Sync = std_sync>
 class basic_fallback_signal_guard {
  public:
-  basic_fallback_signal_guard(std::initializer_list<int> signals, std::function<void(int signo)> callback) {
+  basic_fallback_signal_guard([[maybe_unused]] std::initializer_list<int> signals,
+                              std::function<void(int signo)> callback) {
     if (!callback) throw std::invalid_argument("fallback_signal_guard: the callback is an empty function");
 #if CURFEW_POSIX
     service_ = std::make_shared<detail::fallback_service<Sync>>(signals, std::move(callback));

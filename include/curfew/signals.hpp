@@ -18,7 +18,7 @@
 #include <curfew/detail/config.hpp>
 #include <curfew/detail/leaked.hpp>
 #include <curfew/detail/signal_fallback.hpp>
-#include <curfew/detail/signal_table.hpp>
+#include <curfew/detail/signal_owner.hpp>
 #include <curfew/detail/sync.hpp>
 
 CURFEW_BEGIN_NAMESPACE
@@ -57,7 +57,8 @@ inline bool shutdown_owned(int signo) noexcept {
 template <class Sync = std_sync>
 class basic_fallback_signal_guard {
  public:
-  basic_fallback_signal_guard(std::initializer_list<int> signals, std::function<void(int signo)> callback) {
+  basic_fallback_signal_guard([[maybe_unused]] std::initializer_list<int> signals,
+                              std::function<void(int signo)> callback) {
     if (!callback) throw std::invalid_argument("fallback_signal_guard: the callback is an empty function");
 #if CURFEW_POSIX
     service_ = std::make_shared<detail::fallback_service<Sync>>(signals, std::move(callback));

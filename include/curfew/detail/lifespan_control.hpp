@@ -36,6 +36,7 @@
 #include <curfew/detail/lifespan_request.hpp>
 #include <curfew/detail/lifespan_types.hpp>
 #include <curfew/detail/process_identity.hpp>
+#include <curfew/detail/signal_owner.hpp>
 #include <curfew/detail/signal_table.hpp>
 #include <curfew/detail/signal_wakeup.hpp>
 #include <curfew/detail/sync.hpp>

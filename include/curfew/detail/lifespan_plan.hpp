@@ -25,6 +25,8 @@
 #include <curfew/detail/lifespan_hook.hpp>
 #include <curfew/detail/lifespan_report.hpp>
 #include <curfew/detail/lifespan_types.hpp>
+#include <curfew/detail/signal_owner.hpp>
+#include <curfew/detail/signal_table.hpp>
 #include <curfew/detail/sync.hpp>
 
 CURFEW_BEGIN_NAMESPACE

@@ -24,6 +24,7 @@
 
 #include <curfew/detail/config.hpp>
 #include <curfew/detail/leaked.hpp>
+#include <curfew/detail/signal_owner.hpp>
 #include <curfew/detail/signal_table.hpp>
 #include <curfew/detail/signal_wakeup.hpp>
 #include <curfew/detail/sync.hpp>
@@ -99,12 +100,14 @@ inline void show_to_handler(fallback_slot& slot, const struct sigaction& otherwi
   slot.bell.store(slot.newest != nullptr ? slot.newest->bell : -1, std::memory_order_seq_cst);
 }
 
-/// False, with errno, when the system refuses; true otherwise, and `entry.listed` tells whether it was installed.
-inline bool install_fallback(fallback_entry& entry) noexcept {
+enum class installation : unsigned char { done, left_alone, refused };
+
+/// On `refused`, errno says why. A signal may be caught and served, and the entry be gone again, before this returns.
+inline installation install_fallback(fallback_entry& entry) noexcept {
   const disposition_lock lock;
-  if (is_shutdown_owned(entry.signo)) return true;
-  if (::sigaction(entry.signo, nullptr, &entry.before) != 0) return false;
-  if (is_ignored(entry.before)) return true;
+  if (is_shutdown_owned(entry.signo)) return installation::left_alone;
+  if (::sigaction(entry.signo, nullptr, &entry.before) != 0) return installation::refused;
+  if (is_ignored(entry.before)) return installation::left_alone;
   fallback_slot& slot = fallbacks.slots[entry.signo];
   if (slot.pid.load(std::memory_order_seq_cst) != ::getpid()) {  // the stack of a parent is no concern of a child
     slot.newest = nullptr;
@@ -120,14 +123,14 @@ inline bool install_fallback(fallback_entry& entry) noexcept {
   entry.listed = true;
   show_to_handler(slot, entry.before);
   const struct sigaction ours = disposition_of(&on_fallback_signal);
-  if (::sigaction(entry.signo, &ours, nullptr) == 0) return true;
+  if (::sigaction(entry.signo, &ours, nullptr) == 0) return installation::done;
   const int reason = errno;
   slot.newest = entry.below;
   if (entry.below != nullptr) entry.below->above = nullptr;
   entry.listed = false;
   show_to_handler(slot, entry.before);
   errno = reason;
-  return false;
+  return installation::refused;
 }
 
 /// Takes \p entry off its stack and puts back what it had found, if what is there is still its own. True when a signal
@@ -207,14 +210,15 @@ class fallback_service : public leaked_node, public std::enable_shared_from_this
     thread_ = typename Sync::thread([self = this->shared_from_this()] { self->serve(); });
     bool any = false;
     for (auto& entry : entries_) {
-      if (!install_fallback(entry)) {
+      const installation result = install_fallback(entry);
+      if (result == installation::refused) {
         const int reason = errno;
         const std::string what = "fallback_signal_guard: cannot guard " + signal_name(entry.signo);
         stop();
         if (reason == EINVAL) throw std::invalid_argument(what);
         throw std::system_error(reason, std::generic_category(), what);
       }
-      any = any || entry.listed;
+      any = any || result == installation::done;
     }
     if (!any) stop();
   }
