@@ -981,6 +981,14 @@ TEST_F(GuardedSingletonRace, Rule9_ForkInsideMakeGoesOnMakingInTheChild) {
   EXPECT_TRUE(it);
 }
 
+// Not under AddressSanitizer: its allocator may be locked by one of the other threads at the moment of the fork, and
+// then no allocation in the child ever returns.
+#if defined(__has_feature)
+#define CURFEW_TEST_HAS_FEATURE(x) __has_feature(x)
+#else
+#define CURFEW_TEST_HAS_FEATURE(x) 0
+#endif
+#if !defined(__SANITIZE_ADDRESS__) && !CURFEW_TEST_HAS_FEATURE(address_sanitizer)
 TEST_F(GuardedSingletonRace, Rule9_ForkNeverMeetsAHeldLock) {
   std::atomic<bool> stop{false};
   std::vector<std::unique_ptr<actor>> churn;
@@ -1003,6 +1011,7 @@ TEST_F(GuardedSingletonRace, Rule9_ForkNeverMeetsAHeldLock) {
   }
   stop = true;
 }
+#endif
 
 TEST(GuardedSingletonFork, AForkHandlerRegisteredEarlierMayUseSingletons) {
   // Handlers of others run between ours: before the fork in reverse order, after it in order.
