@@ -3592,7 +3592,9 @@ inline std::vector<stage_layer> make_layers(const stage_list& stages) {
   std::vector<stage_layer> layers(depths);
   for (std::size_t i = 0; i != stages.size(); ++i) {
     layers[depth[i]].members.push_back(i);
-    layers[depth[i]].parallel = layers[depth[i]].parallel && stages[i]->parallel;
+    // Hooks on the controller have one thread between them, and each its own slice of time.
+    const bool own_thread = stages[i]->parallel && !stages[i]->on_controller;
+    layers[depth[i]].parallel = layers[depth[i]].parallel && own_thread;
   }
   return layers;
 }
@@ -5972,6 +5974,12 @@ class lifespan_engine : public lifespan_plan<Sync> {
     child->parent_ = this;
   }
 
+  /// Takes back the last adopt().
+  void disown(const std::shared_ptr<lifespan_engine>& child) noexcept {
+    child->parent_ = nullptr;
+    children_.pop_back();
+  }
+
   /// Before this lifespan goes; its children may outlive it.
   void orphan_children() noexcept {
     for (const auto& child : children_) child->parent_ = nullptr;
@@ -6719,19 +6727,19 @@ std::function<void(const stage_context&)> make_hook(F&& given) {
       static_cast<void>(f());
     }
   };
-  if constexpr (std::is_copy_constructible_v<function>) {
-    return [f = function(std::forward<F>(given)), call](const stage_context& context) mutable { call(f, context); };
-  } else {
-    return [f = std::make_shared<function>(std::forward<F>(given)), call](const stage_context& context) {
-      call(*f, context);
-    };
-  }
+  // Shared whatever it is: a type may say that it can be copied and then not compile, as one with a vector of
+  // unique_ptr does.
+  return [f = std::make_shared<function>(std::forward<F>(given)), call](const stage_context& context) {
+    call(*f, context);
+  };
 }
 
 /// An empty std::function or a null function pointer.
 template <class F>
 bool is_empty_hook(const F& given) noexcept {
-  if constexpr (std::is_constructible_v<F, std::nullptr_t>) {
+  if constexpr (requires {
+                  { given == nullptr } -> std::convertible_to<bool>;
+                }) {
     return given == nullptr;
   } else {
     return false;
@@ -6840,7 +6848,14 @@ class basic_ordered_lifespan {
   stage& add_child(std::string name, basic_ordered_lifespan& child) {
     const std::shared_ptr<engine> core = child.core_;
     core_->adopt(core);
-    stage& added = add(std::move(name));
+    stage& added = [&]() -> stage& {
+      try {
+        return add(std::move(name));
+      } catch (...) {
+        core_->disown(core);
+        throw;
+      }
+    }();
     const auto under = [core](lifespan_phase barrier) {
       return [core, barrier](const stage_context& above) { core->stop_under(barrier, above); };
     };
@@ -9998,6 +10013,7 @@ CURFEW_END_NAMESPACE
 #define CURFEW_DETAIL_DIRECTORY_TREE_HPP
 
 #include <cerrno>
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -10215,7 +10231,7 @@ class spawn_plan {
     if (::dup2(input, STDIN_FILENO) < 0 || ::dup2(output, STDOUT_FILENO) < 0 || ::dup2(output, STDERR_FILENO) < 0)
       give_up(spawn_report::streams);
     close_between(STDERR_FILENO + 1, report - 1);
-    close_between(report + 1, highest_fd_);
+    close_from(report + 1);
     for (const limit_entry& entry : limits_)
       if (::setrlimit(entry.name, &entry.value) != 0) give_up(spawn_report::limits);
 
@@ -10246,6 +10262,13 @@ class spawn_plan {
     ::_exit(127);
   }
 
+  // The host may have descriptors above its soft limit, if it lowered that after opening them.
+  void close_from(int first) const noexcept {
+#if defined(__linux__) && defined(SYS_close_range)
+    if (::syscall(SYS_close_range, static_cast<unsigned>(first), ~0U, 0U) == 0) return;
+#endif
+    close_between(first, highest_fd_);
+  }
   static void close_between(int first, int last) noexcept {
     if (first > last) return;
 #if defined(__linux__) && defined(SYS_close_range)
@@ -10266,6 +10289,8 @@ CURFEW_END_NAMESPACE
 
 #endif  // CURFEW_DETAIL_PROCESS_SPAWN_HPP
 // ---- end curfew/detail/process_spawn.hpp
+
+// curfew/detail/sync.hpp: above
 
 #if CURFEW_POSIX
 #include <dirent.h>
@@ -10319,11 +10344,14 @@ class directory_stream {
   DIR* stream_;
 };
 
+inline constexpr std::chrono::seconds removal_limit{2};
+
 /// Removes `name` under \p parent with all that is in it. True when it is gone, also when it was never there.
 ///
 /// Works without recursion: whatever cannot be removed at once is a directory with entries, and its own directories are
 /// moved up to the top, where later passes meet them. Each pass takes a level away, so the depth costs time, not
-/// descriptors or stack.
+/// descriptors or stack. A program that is still there may add to the tree faster than it is taken away, so this gives
+/// up after a while, and leaves what is left.
 inline bool remove_tree(int parent, const char* name) noexcept {
   const auto unlinked = [](int at, const char* entry) {
     return ::unlinkat(at, entry, 0) == 0 || ::unlinkat(at, entry, AT_REMOVEDIR) == 0 || errno == ENOENT;
@@ -10332,11 +10360,13 @@ inline bool remove_tree(int parent, const char* name) noexcept {
   directory_stream top(open_directory(parent, name, true));
   if (!top) return errno == ENOENT;
   std::uint64_t moved = 0;
-  for (bool progress = true; progress;) {
+  const auto enough = std_sync::clock::now() + removal_limit;
+  const auto in_time = [enough] { return std_sync::clock::now() < enough; };
+  for (bool progress = true; progress && in_time();) {
     progress = false;
     bool empty = true;
     top.rewind();
-    while (const char* entry = top.next()) {
+    for (const char* entry = top.next(); entry != nullptr && in_time(); entry = top.next()) {
       empty = false;
       if (unlinked(top.fd(), entry)) {
         progress = true;
@@ -10344,7 +10374,7 @@ inline bool remove_tree(int parent, const char* name) noexcept {
       }
       directory_stream inner(open_directory(top.fd(), entry, true));
       if (!inner) continue;
-      while (const char* child = inner.next()) {
+      for (const char* child = inner.next(); child != nullptr && in_time(); child = inner.next()) {
         if (unlinked(inner.fd(), child)) {
           progress = true;
           continue;

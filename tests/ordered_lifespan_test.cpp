@@ -8,6 +8,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <random>
@@ -202,6 +203,55 @@ TEST(OrderedLifespan, Rule1_HooksTakeNothingOrAContextAndNeedNotBeCopyable) {
   EXPECT_TRUE(life.start());
   life.stop();
   EXPECT_EQ(seen, 1107);
+}
+
+TEST(OrderedLifespan, Rule1_HooksMayBeAnythingThatCanBeCalled) {
+  struct counter {
+    int* count;  // an aggregate that a null pointer could initialise is no empty hook
+    void operator()() const { ++*count; }
+    void add() { ++*count; }
+  };
+  ordered_lifespan life(quiet());
+  int count = 0;
+  counter bound{&count};
+  std::vector<std::unique_ptr<int>> says_it_can_be_copied;
+  says_it_can_be_copied.push_back(std::make_unique<int>(1));
+  life.add("a")
+      .start(std::bind(&counter::add, &bound))
+      .close(counter{&count})
+      .stop([moved = std::move(says_it_can_be_copied), &count] { count += *moved.front(); });
+  EXPECT_TRUE(life.start());
+  life.stop();
+  EXPECT_EQ(count, 3);
+}
+
+TEST(OrderedLifespan, Rule1_OnTheControllerNobodysSliceIsSpentByANeighbour) {
+  watchdog dog("parallel on the controller");
+  ordered_lifespan life(quiet());
+  std::atomic<int> inside{0};
+  bool together = false;
+  const auto alone = [&] {
+    together = together || inside.fetch_add(1) != 0;
+    inside.fetch_sub(1);
+  };
+  life.add("a").parallel().on_controller().stop(alone);
+  life.add("b").parallel().on_controller().stop(alone);
+  EXPECT_TRUE(life.start());
+  const auto& report = life.stop();
+  EXPECT_FALSE(together);
+  EXPECT_EQ(report.exit_code, 0);
+}
+
+TEST(OrderedLifespan, Children_ARefusedOneIsStillItsOwn) {
+  watchdog dog("refused child");
+  ordered_lifespan parent(quiet());
+  parent.add("a");
+  ASSERT_TRUE(parent.start());
+  ordered_lifespan child(quiet());
+  EXPECT_THROW(parent.add_child("late", child), std::logic_error);
+  EXPECT_TRUE(child.start());
+  child.stop();
+  parent.stop();
 }
 
 TEST(OrderedLifespan, Rule1_ALayerRunsTogetherExactlyWhenAllItsMembersAreParallel) {

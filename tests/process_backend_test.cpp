@@ -396,6 +396,40 @@ TEST(ProcessBackend, RP1_NoDescriptorOfTheHostReachesTheSandbox) {
   ::close(high);
 }
 
+TEST(ProcessBackend, RP1_DescriptorsAboveALoweredLimitStayOutToo) {
+  const watchdog dog("RP1 descriptors above the limit");
+  const int inheritable = ::open("/dev/zero", O_RDONLY);
+  const int high = ::fcntl(inheritable, F_DUPFD, 700);
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit lowered = before;
+  lowered.rlim_cur = 256;
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &lowered), 0);
+  {
+    process_backend backend;
+    const pid_t leader = group_of(backend.create(request("box")));
+    EXPECT_EQ(names_in("/proc/" + std::to_string(leader) + "/fd"), (std::set<std::string>{"0", "1", "2"}));
+  }
+  ::setrlimit(RLIMIT_NOFILE, &before);
+  ::close(inheritable);
+  ::close(high);
+}
+
+TEST(ProcessBackend, RP3_AProgramThatLeftTheGroupDoesNotHoldUpTheEnd) {
+  const watchdog dog("RP3 a writer outside the group");
+  process_options options;
+  options.stop_grace = options.kill_wait = 100ms;
+  process_backend backend(options);
+  const sandbox_info info = backend.create(request("box"));
+  backend.exec("box",
+               shell("setsid sh -c 'i=0; while [ $i -lt 4000000 ]; do i=$((i+1)); : > f$i 2>/dev/null || exit; done' "
+                     ">/dev/null 2>&1 & sleep 0.2"),
+               10s);
+  const auto began = std::chrono::steady_clock::now();
+  EXPECT_TRUE(backend.destroy("box"));
+  EXPECT_LT(std::chrono::steady_clock::now() - began, 15s);
+}
+
 TEST(ProcessBackend, RP1_LimitsHoldForTheLeaderAndForCommands) {
   const watchdog dog("RP1 limits");
   process_options options;

@@ -99,19 +99,19 @@ std::function<void(const stage_context&)> make_hook(F&& given) {
       static_cast<void>(f());
     }
   };
-  if constexpr (std::is_copy_constructible_v<function>) {
-    return [f = function(std::forward<F>(given)), call](const stage_context& context) mutable { call(f, context); };
-  } else {
-    return [f = std::make_shared<function>(std::forward<F>(given)), call](const stage_context& context) {
-      call(*f, context);
-    };
-  }
+  // Shared whatever it is: a type may say that it can be copied and then not compile, as one with a vector of
+  // unique_ptr does.
+  return [f = std::make_shared<function>(std::forward<F>(given)), call](const stage_context& context) {
+    call(*f, context);
+  };
 }
 
 /// An empty std::function or a null function pointer.
 template <class F>
 bool is_empty_hook(const F& given) noexcept {
-  if constexpr (std::is_constructible_v<F, std::nullptr_t>) {
+  if constexpr (requires {
+                  { given == nullptr } -> std::convertible_to<bool>;
+                }) {
     return given == nullptr;
   } else {
     return false;
@@ -220,7 +220,14 @@ class basic_ordered_lifespan {
   stage& add_child(std::string name, basic_ordered_lifespan& child) {
     const std::shared_ptr<engine> core = child.core_;
     core_->adopt(core);
-    stage& added = add(std::move(name));
+    stage& added = [&]() -> stage& {
+      try {
+        return add(std::move(name));
+      } catch (...) {
+        core_->disown(core);
+        throw;
+      }
+    }();
     const auto under = [core](lifespan_phase barrier) {
       return [core, barrier](const stage_context& above) { core->stop_under(barrier, above); };
     };

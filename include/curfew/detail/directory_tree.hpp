@@ -10,6 +10,7 @@
 #define CURFEW_DETAIL_DIRECTORY_TREE_HPP
 
 #include <cerrno>
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -18,6 +19,7 @@
 
 #include <curfew/detail/config.hpp>
 #include <curfew/detail/process_spawn.hpp>
+#include <curfew/detail/sync.hpp>
 
 #if CURFEW_POSIX
 #include <dirent.h>
@@ -71,11 +73,14 @@ class directory_stream {
   DIR* stream_;
 };
 
+inline constexpr std::chrono::seconds removal_limit{2};
+
 /// Removes `name` under \p parent with all that is in it. True when it is gone, also when it was never there.
 ///
 /// Works without recursion: whatever cannot be removed at once is a directory with entries, and its own directories are
 /// moved up to the top, where later passes meet them. Each pass takes a level away, so the depth costs time, not
-/// descriptors or stack.
+/// descriptors or stack. A program that is still there may add to the tree faster than it is taken away, so this gives
+/// up after a while, and leaves what is left.
 inline bool remove_tree(int parent, const char* name) noexcept {
   const auto unlinked = [](int at, const char* entry) {
     return ::unlinkat(at, entry, 0) == 0 || ::unlinkat(at, entry, AT_REMOVEDIR) == 0 || errno == ENOENT;
@@ -84,11 +89,13 @@ inline bool remove_tree(int parent, const char* name) noexcept {
   directory_stream top(open_directory(parent, name, true));
   if (!top) return errno == ENOENT;
   std::uint64_t moved = 0;
-  for (bool progress = true; progress;) {
+  const auto enough = std_sync::clock::now() + removal_limit;
+  const auto in_time = [enough] { return std_sync::clock::now() < enough; };
+  for (bool progress = true; progress && in_time();) {
     progress = false;
     bool empty = true;
     top.rewind();
-    while (const char* entry = top.next()) {
+    for (const char* entry = top.next(); entry != nullptr && in_time(); entry = top.next()) {
       empty = false;
       if (unlinked(top.fd(), entry)) {
         progress = true;
@@ -96,7 +103,7 @@ inline bool remove_tree(int parent, const char* name) noexcept {
       }
       directory_stream inner(open_directory(top.fd(), entry, true));
       if (!inner) continue;
-      while (const char* child = inner.next()) {
+      for (const char* child = inner.next(); child != nullptr && in_time(); child = inner.next()) {
         if (unlinked(inner.fd(), child)) {
           progress = true;
           continue;

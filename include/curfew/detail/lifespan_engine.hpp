@@ -147,6 +147,12 @@ class lifespan_engine : public lifespan_plan<Sync> {
     child->parent_ = this;
   }
 
+  /// Takes back the last adopt().
+  void disown(const std::shared_ptr<lifespan_engine>& child) noexcept {
+    child->parent_ = nullptr;
+    children_.pop_back();
+  }
+
   /// Before this lifespan goes; its children may outlive it.
   void orphan_children() noexcept {
     for (const auto& child : children_) child->parent_ = nullptr;

@@ -165,7 +165,9 @@ inline std::vector<stage_layer> make_layers(const stage_list& stages) {
   std::vector<stage_layer> layers(depths);
   for (std::size_t i = 0; i != stages.size(); ++i) {
     layers[depth[i]].members.push_back(i);
-    layers[depth[i]].parallel = layers[depth[i]].parallel && stages[i]->parallel;
+    // Hooks on the controller have one thread between them, and each its own slice of time.
+    const bool own_thread = stages[i]->parallel && !stages[i]->on_controller;
+    layers[depth[i]].parallel = layers[depth[i]].parallel && own_thread;
   }
   return layers;
 }

@@ -206,7 +206,7 @@ class spawn_plan {
     if (::dup2(input, STDIN_FILENO) < 0 || ::dup2(output, STDOUT_FILENO) < 0 || ::dup2(output, STDERR_FILENO) < 0)
       give_up(spawn_report::streams);
     close_between(STDERR_FILENO + 1, report - 1);
-    close_between(report + 1, highest_fd_);
+    close_from(report + 1);
     for (const limit_entry& entry : limits_)
       if (::setrlimit(entry.name, &entry.value) != 0) give_up(spawn_report::limits);
 
@@ -237,6 +237,13 @@ class spawn_plan {
     ::_exit(127);
   }
 
+  // The host may have descriptors above its soft limit, if it lowered that after opening them.
+  void close_from(int first) const noexcept {
+#if defined(__linux__) && defined(SYS_close_range)
+    if (::syscall(SYS_close_range, static_cast<unsigned>(first), ~0U, 0U) == 0) return;
+#endif
+    close_between(first, highest_fd_);
+  }
   static void close_between(int first, int last) noexcept {
     if (first > last) return;
 #if defined(__linux__) && defined(SYS_close_range)
