@@ -249,9 +249,9 @@ TEST(OrderedLifespan, Children_ARefusedOneIsStillItsOwn) {
   ASSERT_TRUE(parent.start());
   ordered_lifespan child(quiet());
   EXPECT_THROW(parent.add_child("late", child), std::logic_error);
+  parent.stop();  // which calls off the start of its children, and of nobody else
   EXPECT_TRUE(child.start());
   child.stop();
-  parent.stop();
 }
 
 TEST(OrderedLifespan, Rule1_ALayerRunsTogetherExactlyWhenAllItsMembersAreParallel) {
