@@ -55,6 +55,7 @@ set(CURFEW_HEADERS
     curfew/slot_ledger.hpp
     curfew/teardown.hpp
     curfew/testing/atomics.hpp
+    curfew/testing/crash.hpp
     curfew/testing/engine.hpp
     curfew/testing/explore.hpp
     curfew/testing/fiber.hpp

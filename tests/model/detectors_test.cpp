@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <csignal>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -437,6 +438,24 @@ struct terminating {
   void finish() {}
 };
 
+// ---- crash: a check of a pointer, then its use ----
+
+template <bool Broken, class Sync = model_sync>
+struct cleared {
+  static constexpr unsigned roles = 2;
+  int value = 7;
+  typename Sync::template atomic<int*> shared{&value};
+  void role(unsigned i) {
+    if (i == 0) {
+      shared.store(nullptr);
+    } else if (int* const seen = shared.load(); seen != nullptr) {
+      const int* const used = Broken ? shared.load() : seen;
+      check(*static_cast<const volatile int*>(used) == 7, "the value");
+    }
+  }
+  void finish() {}
+};
+
 // An exception in flight on one thread is none of another's business.
 template <class Sync = model_sync>
 struct catching {
@@ -562,6 +581,15 @@ TEST(Searches, BoundZeroDoesNotPreempt) {
   EXPECT_EQ(found.what, fault::none);
   EXPECT_TRUE(found.complete);
 }
+
+#if !CURFEW_TESTING_ASAN && !CURFEW_TESTING_TSAN  // these have handlers of their own, and end the process
+TEST(Detects, Crash) {
+  expect_clean<cleared<false>>();
+  const auto found = expect_found<cleared<true>>(fault::crash);
+  EXPECT_NE(found.message.find(std::to_string(SIGSEGV)), std::string::npos) << found.message;
+  expect_found<cleared<true>>(fault::crash);  // the next one is found just as well
+}
+#endif
 
 TEST(Searches, SamplesAreReproducible) {
   const auto once = explore<transfers<true>>({.how = search::random, .schedules = 5000, .seed = 7, .print = false});

@@ -28,6 +28,7 @@
 #define CURFEW_TESTING_EXPLORE_HPP
 
 #include <chrono>
+#include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -41,6 +42,7 @@
 
 #include <curfew/detail/config.hpp>
 #include <curfew/detail/lot.hpp>
+#include <curfew/testing/crash.hpp>
 #include <curfew/testing/model_sync.hpp>
 #include <curfew/testing/outcome.hpp>
 #include <curfew/testing/story.hpp>
@@ -366,6 +368,14 @@ class exploring {
   body& body_;
   const explore_options& options_;
   std::terminate_handler terminate_ = nullptr;
+  const crash_watch crashes_{[](int signo) {
+    const unobserved scope;
+    if (auto* run = explorer_engine::current()) {
+      run->fail(fault::crash, "the process would have died of signal " + std::to_string(signo));
+    }
+    std::signal(signo, SIG_DFL);
+    std::raise(signo);
+  }};
   bool tolerant_ = false;
 };
 

@@ -17,7 +17,7 @@
 CURFEW_BEGIN_NAMESPACE
 namespace testing {
 
-/// What was found. The detectors of the explorer; the race harness sees the first three, a crash, or a hang.
+/// What was found. The detectors of the explorer; the race harness sees the first three, a crash, or a hang of these.
 enum class fault : unsigned char {
   none,
   check_failed,         ///< a check() of the body was false
@@ -34,7 +34,7 @@ enum class fault : unsigned char {
   leak,                 ///< objects or threads of the run outlive it
   livelock,             ///< more steps than allowed
   nondeterminism,       ///< the body did something else than the last time: it depends on more than the schedule
-  crash,                ///< race harness: the process died
+  crash,                ///< the process died, or would have: a broken access, an abort
   hang,                 ///< race harness: no round ended for a while
   inconclusive          ///< race harness: too little overlap to mean anything
 };
