@@ -181,9 +181,10 @@ CURFEW_END_NAMESPACE
 // Copyright (c) 2026 the curfew authors
 
 /// \file
-/// The waiting place. A fixed table of buckets, hashed by address, each one a mutex and a list of nodes. Nodes live in
-/// the waiter's stack frame or in the waiter's own object, so waiting allocates nothing; the table lives as long as the
-/// process, so that whoever ends a wait never touches the memory of the object that was waited for.
+/// The waiting place. A fixed table of buckets, hashed by address, each one a mutex, a condition variable and a list of
+/// nodes. Nodes live in the waiter's stack frame or in the waiter's own object, so waiting allocates nothing; the table
+/// lives as long as the process, so that whoever ends a wait never touches the memory of the object that was waited
+/// for, and can notify after it has unlocked.
 
 #ifndef CURFEW_DETAIL_LOT_HPP
 #define CURFEW_DETAIL_LOT_HPP
@@ -196,6 +197,7 @@ CURFEW_END_NAMESPACE
 #include <new>
 #include <ratio>
 #include <type_traits>
+#include <utility>
 
 // ---- begin curfew/detail/cancel_shield.hpp
 // SPDX-License-Identifier: MIT
@@ -296,6 +298,7 @@ CURFEW_END_NAMESPACE
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
+#include <new>
 #include <thread>
 #include <type_traits>
 
@@ -307,6 +310,9 @@ CURFEW_BEGIN_NAMESPACE
 ///
 /// A policy of one's own derives from this one and hides what it changes. What each member must do:
 /// - `atomic`, `mutex`, `condition_variable`, `thread`: the standard meaning.
+/// - `lasting_condition_variable`: one for static storage, constant-initialised and never destroyed. To be notified
+/// only
+///   after somebody has waited on it; a policy that hides `mutex` hides this one too.
 /// - `plain<T>`: data that is not atomic and that the protocol itself must protect; a checker may watch it for races.
 /// - `clock`: monotonic. `self()`: names the calling thread. `yield()`, `pause()`: give way, as a hint only.
 /// - `sleep_for(d)`: at least that long. `name_thread(name)`: names the calling thread for debuggers, as a hint only.
@@ -324,6 +330,7 @@ struct CURFEW_VISIBLE std_sync {
   using plain = T;
   using mutex = std::mutex;
   using condition_variable = std::condition_variable;
+  class lasting_condition_variable;
   using thread = std::thread;
   using thread_id = std::thread::id;
   using clock = std::chrono::steady_clock;
@@ -376,6 +383,30 @@ struct CURFEW_VISIBLE std_sync {
 
   static inline constinit thread_local unsigned stripe_ = 0;
   static inline constinit std::atomic<unsigned> next_stripe_{0};
+};
+
+/// The standard one can neither be constant-initialised nor go without its destructor. This one is made by the first
+/// wait, under the mutex that all who wait hold; whoever notifies has held it after that.
+class std_sync::lasting_condition_variable {
+ public:
+  constexpr lasting_condition_variable() noexcept = default;
+  lasting_condition_variable(const lasting_condition_variable&) = delete;
+  lasting_condition_variable& operator=(const lasting_condition_variable&) = delete;
+
+  void wait(std::unique_lock<std::mutex>& lock) { made().wait(lock); }
+  void wait_until(std::unique_lock<std::mutex>& lock, clock::time_point deadline) { made().wait_until(lock, deadline); }
+  void notify_all() noexcept { self()->notify_all(); }
+
+ private:
+  std::condition_variable& made() {
+    if (!made_) ::new (static_cast<void*>(place_)) std::condition_variable;
+    made_ = true;
+    return *self();
+  }
+  std::condition_variable* self() noexcept { return std::launder(reinterpret_cast<std::condition_variable*>(place_)); }
+
+  alignas(std::condition_variable) unsigned char place_[sizeof(std::condition_variable)]{};
+  bool made_ = false;
 };
 
 CURFEW_END_NAMESPACE
@@ -450,6 +481,7 @@ template <class Sync>
 class lot {
   struct alignas(cache_line) bucket {
     typename Sync::mutex mutex;
+    typename Sync::lasting_condition_variable wake;  // for all who sleep here, whatever their key
     lot_list nodes;
   };
 
@@ -458,7 +490,6 @@ class lot {
 
   /// A thread that waits. `verdict` is 0 while it does.
   struct sleeper : lot_node {
-    typename Sync::condition_variable wake;
     unsigned verdict = 0;
     std::uint64_t count = 0;
   };
@@ -471,10 +502,18 @@ class lot {
         : lot_(where), bucket_(where.bucket_of(key)), key_(key), lock_(bucket_.mutex) {}
     visit(const visit&) = delete;
     visit& operator=(const visit&) = delete;
+    ~visit() {
+      if (lock_.owns_lock()) unlock();
+    }
 
     void lock() noexcept { lock_.lock(); }
-    void unlock() noexcept { lock_.unlock(); }
-    bool owns_lock() const noexcept { return lock_.owns_lock(); }
+
+    /// Notifies whom wake() has told, and only now: a thread that is notified under the lock runs into it, and has to
+    /// be woken a second time. By now those threads, their nodes and the object may be gone; the bucket never is.
+    void unlock() noexcept {
+      lock_.unlock();
+      if (std::exchange(told_, false)) bucket_.wake.notify_all();
+    }
 
     void enlist(lot_node& node, lot_kind kind) noexcept {
       node.key = key_;
@@ -509,8 +548,7 @@ class lot {
       }
     }
 
-    /// Ends the wait of every thread of this key and kind. Notifies under the lock: a thread must take the lock again
-    /// to leave, so its condition variable cannot die under the notifier.
+    /// Ends the wait of every thread of this key and kind. Their nodes are not touched again.
     void wake(lot_kind kind, unsigned verdict, std::uint64_t count) noexcept {
       for (lot_node *node = bucket_.nodes.head, *next; node != nullptr; node = next) {
         next = node->next;
@@ -519,22 +557,23 @@ class lot {
         auto& thread = static_cast<sleeper&>(*node);
         thread.verdict = verdict;
         thread.count = count;
-        thread.wake.notify_one();
+        told_ = true;
       }
     }
 
     /// Waits, with the lock released, until somebody has called wake(). False when the deadline came first; the node is
-    /// on no list in either case. A deadline that has passed already means: look once, do not wait.
+    /// on no list in either case. A deadline that has passed already means: look once, do not wait. Not for a section
+    /// that has called wake() itself, whose notification it would delay.
     bool sleep_until(sleeper& self, time_point deadline) noexcept {
       const cancel_shield uncancelled;
       while (self.verdict == 0) {
         if (deadline == time_point::max()) {
-          self.wake.wait(lock_);
+          bucket_.wake.wait(lock_);
         } else if (deadline == time_point::min() || Sync::clock::now() >= deadline) {
           bucket_.nodes.erase(self);
           return false;
         } else {
-          self.wake.wait_until(lock_, deadline);
+          bucket_.wake.wait_until(lock_, deadline);
         }
       }
       return true;
@@ -544,6 +583,7 @@ class lot {
     lot& lot_;
     bucket& bucket_;
     const void* key_;
+    bool told_ = false;  // somebody's wait was ended, and the notification is owed
     std::unique_lock<typename Sync::mutex> lock_;
   };
 
@@ -585,7 +625,7 @@ class lot {
   }
 
  private:
-  static constexpr unsigned bucket_bits = 6;
+  static constexpr unsigned bucket_bits = 7;
 
   bucket& bucket_of(const void* key) noexcept {
     const std::uint64_t address = Sync::number_of(key);

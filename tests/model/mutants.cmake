@@ -12,6 +12,8 @@ curfew_mutant(fence_is_drained_relaxed FAMILY 1 CASES fence_destroyed_by_poller.
 curfew_mutant(fence_clone_not_redirected FAMILY 1 CASES fence_clone_while_closing. EXPECT data_race)
 curfew_mutant(lot_wakes_nobody FAMILY 1 CASES fence_two_drainers EXPECT deadlock)
 curfew_mutant(lot_wakes_one FAMILY 1 CASES fence_two_drainers EXPECT deadlock)
+curfew_mutant(lot_waiter_owns_the_condition FAMILY 1 CASES fence_destroyed_by_drainer.,fence_two_drainers EXPECT use_after_destroy,destroyed_in_use)
+curfew_mutant(lot_notification_lost FAMILY 1 CASES fence_two_drainers EXPECT deadlock)
 curfew_mutant(drain_hook_under_lock FAMILY 1 CASES fence_hook_cancelled EXPECT callback_under_lock)
 curfew_mutant(compact_leave_relaxed FAMILY 1 CASES compact_fence_leavers_publish EXPECT data_race)
 curfew_mutant(compact_look_relaxed FAMILY 1 CASES compact_fence_destroyed_by_poller,compact_fence_leavers_publish EXPECT data_race)

@@ -2,9 +2,10 @@
 // Copyright (c) 2026 the curfew authors
 
 /// \file
-/// The waiting place. A fixed table of buckets, hashed by address, each one a mutex and a list of nodes. Nodes live in
-/// the waiter's stack frame or in the waiter's own object, so waiting allocates nothing; the table lives as long as the
-/// process, so that whoever ends a wait never touches the memory of the object that was waited for.
+/// The waiting place. A fixed table of buckets, hashed by address, each one a mutex, a condition variable and a list of
+/// nodes. Nodes live in the waiter's stack frame or in the waiter's own object, so waiting allocates nothing; the table
+/// lives as long as the process, so that whoever ends a wait never touches the memory of the object that was waited
+/// for, and can notify after it has unlocked.
 
 #ifndef CURFEW_DETAIL_LOT_HPP
 #define CURFEW_DETAIL_LOT_HPP
@@ -17,6 +18,7 @@
 #include <new>
 #include <ratio>
 #include <type_traits>
+#include <utility>
 
 #include <curfew/detail/cancel_shield.hpp>
 #include <curfew/detail/config.hpp>
@@ -90,6 +92,7 @@ template <class Sync>
 class lot {
   struct alignas(cache_line) bucket {
     typename Sync::mutex mutex;
+    typename Sync::lasting_condition_variable wake;  // for all who sleep here, whatever their key
     lot_list nodes;
   };
 
@@ -98,7 +101,6 @@ class lot {
 
   /// A thread that waits. `verdict` is 0 while it does.
   struct sleeper : lot_node {
-    typename Sync::condition_variable wake;
     unsigned verdict = 0;
     std::uint64_t count = 0;
   };
@@ -111,10 +113,18 @@ class lot {
         : lot_(where), bucket_(where.bucket_of(key)), key_(key), lock_(bucket_.mutex) {}
     visit(const visit&) = delete;
     visit& operator=(const visit&) = delete;
+    ~visit() {
+      if (lock_.owns_lock()) unlock();
+    }
 
     void lock() noexcept { lock_.lock(); }
-    void unlock() noexcept { lock_.unlock(); }
-    bool owns_lock() const noexcept { return lock_.owns_lock(); }
+
+    /// Notifies whom wake() has told, and only now: a thread that is notified under the lock runs into it, and has to
+    /// be woken a second time. By now those threads, their nodes and the object may be gone; the bucket never is.
+    void unlock() noexcept {
+      lock_.unlock();
+      if (std::exchange(told_, false)) bucket_.wake.notify_all();
+    }
 
     void enlist(lot_node& node, lot_kind kind) noexcept {
       node.key = key_;
@@ -149,8 +159,7 @@ class lot {
       }
     }
 
-    /// Ends the wait of every thread of this key and kind. Notifies under the lock: a thread must take the lock again
-    /// to leave, so its condition variable cannot die under the notifier.
+    /// Ends the wait of every thread of this key and kind. Their nodes are not touched again.
     void wake(lot_kind kind, unsigned verdict, std::uint64_t count) noexcept {
       for (lot_node *node = bucket_.nodes.head, *next; node != nullptr; node = next) {
         next = node->next;
@@ -159,22 +168,23 @@ class lot {
         auto& thread = static_cast<sleeper&>(*node);
         thread.verdict = verdict;
         thread.count = count;
-        thread.wake.notify_one();
+        told_ = true;
       }
     }
 
     /// Waits, with the lock released, until somebody has called wake(). False when the deadline came first; the node is
-    /// on no list in either case. A deadline that has passed already means: look once, do not wait.
+    /// on no list in either case. A deadline that has passed already means: look once, do not wait. Not for a section
+    /// that has called wake() itself, whose notification it would delay.
     bool sleep_until(sleeper& self, time_point deadline) noexcept {
       const cancel_shield uncancelled;
       while (self.verdict == 0) {
         if (deadline == time_point::max()) {
-          self.wake.wait(lock_);
+          bucket_.wake.wait(lock_);
         } else if (deadline == time_point::min() || Sync::clock::now() >= deadline) {
           bucket_.nodes.erase(self);
           return false;
         } else {
-          self.wake.wait_until(lock_, deadline);
+          bucket_.wake.wait_until(lock_, deadline);
         }
       }
       return true;
@@ -184,6 +194,7 @@ class lot {
     lot& lot_;
     bucket& bucket_;
     const void* key_;
+    bool told_ = false;  // somebody's wait was ended, and the notification is owed
     std::unique_lock<typename Sync::mutex> lock_;
   };
 
@@ -225,7 +236,7 @@ class lot {
   }
 
  private:
-  static constexpr unsigned bucket_bits = 6;
+  static constexpr unsigned bucket_bits = 7;
 
   bucket& bucket_of(const void* key) noexcept {
     const std::uint64_t address = Sync::number_of(key);

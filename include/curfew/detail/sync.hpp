@@ -14,6 +14,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
+#include <new>
 #include <thread>
 #include <type_traits>
 
@@ -25,6 +26,9 @@ CURFEW_BEGIN_NAMESPACE
 ///
 /// A policy of one's own derives from this one and hides what it changes. What each member must do:
 /// - `atomic`, `mutex`, `condition_variable`, `thread`: the standard meaning.
+/// - `lasting_condition_variable`: one for static storage, constant-initialised and never destroyed. To be notified
+/// only
+///   after somebody has waited on it; a policy that hides `mutex` hides this one too.
 /// - `plain<T>`: data that is not atomic and that the protocol itself must protect; a checker may watch it for races.
 /// - `clock`: monotonic. `self()`: names the calling thread. `yield()`, `pause()`: give way, as a hint only.
 /// - `sleep_for(d)`: at least that long. `name_thread(name)`: names the calling thread for debuggers, as a hint only.
@@ -42,6 +46,7 @@ struct CURFEW_VISIBLE std_sync {
   using plain = T;
   using mutex = std::mutex;
   using condition_variable = std::condition_variable;
+  class lasting_condition_variable;
   using thread = std::thread;
   using thread_id = std::thread::id;
   using clock = std::chrono::steady_clock;
@@ -94,6 +99,30 @@ struct CURFEW_VISIBLE std_sync {
 
   static inline constinit thread_local unsigned stripe_ = 0;
   static inline constinit std::atomic<unsigned> next_stripe_{0};
+};
+
+/// The standard one can neither be constant-initialised nor go without its destructor. This one is made by the first
+/// wait, under the mutex that all who wait hold; whoever notifies has held it after that.
+class std_sync::lasting_condition_variable {
+ public:
+  constexpr lasting_condition_variable() noexcept = default;
+  lasting_condition_variable(const lasting_condition_variable&) = delete;
+  lasting_condition_variable& operator=(const lasting_condition_variable&) = delete;
+
+  void wait(std::unique_lock<std::mutex>& lock) { made().wait(lock); }
+  void wait_until(std::unique_lock<std::mutex>& lock, clock::time_point deadline) { made().wait_until(lock, deadline); }
+  void notify_all() noexcept { self()->notify_all(); }
+
+ private:
+  std::condition_variable& made() {
+    if (!made_) ::new (static_cast<void*>(place_)) std::condition_variable;
+    made_ = true;
+    return *self();
+  }
+  std::condition_variable* self() noexcept { return std::launder(reinterpret_cast<std::condition_variable*>(place_)); }
+
+  alignas(std::condition_variable) unsigned char place_[sizeof(std::condition_variable)]{};
+  bool made_ = false;
 };
 
 CURFEW_END_NAMESPACE

@@ -351,6 +351,7 @@ struct model_sync : std_sync {
   using plain = model::plain<T>;
   using mutex = model::mutex;
   using condition_variable = model::condition_variable;
+  using lasting_condition_variable = model::condition_variable;
   using thread = model::thread;
   using thread_id = model::thread_id;
   using clock = model::clock;
