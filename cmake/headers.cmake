@@ -67,5 +67,6 @@ set(CURFEW_HEADERS
     curfew/testing/race.hpp
     curfew/testing/scheduler.hpp
     curfew/testing/search.hpp
+    curfew/testing/sequences.hpp
     curfew/testing/story.hpp
     curfew/version.hpp)

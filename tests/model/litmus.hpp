@@ -6,8 +6,11 @@
 ///
 ///     W<x><v>.<order>   x = v          R<x>.<order>   read x         U<x>.<order>   x += 1, read
 ///     F.<order>         fence          H, L           heavy fence, light fence
+///     Q<x>              restartable sequence: if x is 0, adds 1 to the cell of its processor; 1 if it did, 0 if not
+///     B                 restart of all sequences      Y   yield
 ///
-/// Variables are x, y, z, w; orders rlx, acq, rel, ar, sc. An outcome is what the reads returned, thread by thread.
+/// Variables are x, y, z, w, and c, d, the cells of the processors 0 and 1; the second thread runs on 0, the first and
+/// the third on 1. Orders are rlx, acq, rel, ar, sc. An outcome is what the reads returned, thread by thread.
 
 #ifndef CURFEW_TESTS_MODEL_LITMUS_HPP
 #define CURFEW_TESTS_MODEL_LITMUS_HPP
@@ -15,6 +18,7 @@
 #include <set>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <curfew/testing/explore.hpp>
@@ -40,7 +44,9 @@ inline program parse(const std::string& text) {
       continue;
     }
     instruction i{word[0], 0, 0, std::memory_order_relaxed};
-    if (word.size() > 1 && word[1] != '.') i.variable = word[1] == 'w' ? 3 : static_cast<unsigned>(word[1] - 'x');
+    if (word.size() > 1 && word[1] != '.') {
+      i.variable = static_cast<unsigned>(std::string_view("xyzwcd").find(word[1]));
+    }
     if (i.what == 'W') i.value = word[2] - '0';
     const std::string order = word.find('.') == std::string::npos ? "rlx" : word.substr(word.find('.') + 1);
     i.order = order == "acq"   ? std::memory_order_acquire
@@ -58,7 +64,7 @@ struct litmus {
   static inline std::set<std::string>* outcomes = nullptr;
   static inline unsigned roles = 0;
 
-  model_sync::atomic<int> variables[4];
+  model_sync::atomic<int> variables[6];
   std::vector<int> reads[8];
 
   void role(unsigned number) {
@@ -79,6 +85,19 @@ struct litmus {
           break;
         case 'H':
           model_sync::heavy_fence();
+          break;
+        case 'Q':
+          reads[number].push_back(curfew::testing::model::add_on_processor(
+                                      variable, 1, 2, [this](unsigned n) -> auto& { return variables[4 + n]; }, 1) ==
+                                          curfew::testing::engine::sequence_end::added
+                                      ? 1
+                                      : 0);
+          break;
+        case 'B':
+          model_sync::restart_all();
+          break;
+        case 'Y':
+          model_sync::yield();
           break;
         default:
           model_sync::light_fence();

@@ -144,9 +144,7 @@ class atomics : public scheduler {
     const operation op = ready(op_kind::barrier, everything, true, at);
     begin(op);
     use(everything, true);
-    vector_clock all;
-    for (unsigned i = 0; i < count_; ++i) all.join(threads_[i].coherent);
-    for (unsigned i = 0; i < count_; ++i) threads_[i].coherent.join(all);
+    show_all();
     note(op, false, false, 0, 0);
   }
 
@@ -168,10 +166,18 @@ class atomics : public scheduler {
     return op;
   }
 
+  operation announced(operation op) const noexcept {
+    if (orders_all_) op.uses[3] = {everything, false};
+    return op;
+  }
+
   place& begin(const operation& op) {
-    operation announced = op;
-    if (orders_all_) announced.uses[3] = {everything, false};
-    announce(announced);
+    announce(announced(op));
+    return arrive(op);
+  }
+
+  /// The thread has been chosen to do what it has announced.
+  place& arrive(const operation& op) {
     place& x = places_[op.uses[0].place];
     if (x.destroyed)
       fail(fault::use_after_destroy,
@@ -241,8 +247,19 @@ class atomics : public scheduler {
     return from.value;
   }
 
-  void put(place& x, uint64_t value, order_of order, bool modifies) {
+  /// Everybody has seen everything: no store made so far hides an older one from anybody.
+  void show_all() noexcept {
+    vector_clock all;
+    for (unsigned i = 0; i < count_; ++i) all.join(threads_[i].coherent);
+    for (unsigned i = 0; i < count_; ++i) {
+      threads_[i].coherent.join(all);
+      passed(i);
+    }
+  }
+
+  void put(place& x, uint64_t value, order_of order, bool modifies, bool in_sequence = false) {
     thread_state& self = me();
+    if (x.of_a_processor) written(x, in_sequence);
     store_record next;
     next.value = value;
     next.stamp = self.hb.at[running_];
@@ -285,6 +302,23 @@ class atomics : public scheduler {
   }
 
  private:
+  // Sequences do not disturb each other, whatever processor they share; everybody else must know that they are over.
+  void written(place& x, bool in_sequence) {
+    const uint16_t now = me().hb.at[running_];
+    if (in_sequence) {
+      x.added_at()[running_] = now;
+      return;
+    }
+    for (unsigned i = 0; i < count_; ++i) {
+      if (!me().hb.knows(i, x.added_at()[i])) {
+        fail(fault::data_race, name_of(running_) + " writes " + describe(x) + ", which " + name_of(i) +
+                                   " has added to on its processor with nothing to order the two");
+      }
+    }
+    x.outside_thread = static_cast<uint16_t>(running_);
+    x.outside_stamp = now;
+  }
+
   std::vector<int> links_;
 };
 

@@ -13,14 +13,14 @@
 #include <string>
 
 #include <curfew/detail/config.hpp>
-#include <curfew/testing/atomics.hpp>
+#include <curfew/testing/sequences.hpp>
 
 CURFEW_BEGIN_NAMESPACE
 namespace testing::engine {
 
-class explorer_engine : public atomics {
+class explorer_engine : public sequences {
  public:
-  using atomics::atomics;
+  using sequences::sequences;
 
   static explorer_engine* current() noexcept { return static_cast<explorer_engine*>(scheduler::current()); }
 
@@ -234,7 +234,10 @@ class explorer_engine : public atomics {
     if (quiet()) return;
     yielded_ |= bit(running_);
     thread_state& self = me();
-    for (unsigned i = 0; i < count_; ++i) self.coherent.at[i] = threads_[i].hb.at[i];
+    for (unsigned i = 0; i < count_; ++i) {
+      self.coherent.at[i] = threads_[i].hb.at[i];
+      passed(i);
+    }
   }
 
   place& plain_place(const void* address, identity& id) {

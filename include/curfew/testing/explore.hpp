@@ -61,6 +61,8 @@ struct explore_options {
   unsigned spurious_wakeups = 0;        ///< in one schedule
   unsigned timeouts = 2;                ///< deadlines that pass in one schedule while somebody could still go on
   unsigned weak_failures = 0;           ///< of compare_exchange_weak, for no reason, in one schedule
+  unsigned migrations = 0;              ///< of threads to another processor, before a restartable sequence
+  unsigned processors = 2;              ///< that restartable sequences run on
   bool shorten = true;                  ///< looks for a shorter schedule with the same fault
   bool print = true;                    ///< the story, to stderr
   /// Called with the events of every complete schedule that did not fail; slow, for tests of the explorer.
@@ -177,8 +179,8 @@ class exploring {
     warm_up();
     if (!replay.empty()) return shown(replay_text::parse(replay), {}, true);
 
-    const limits most{options_.steps, options_.stale_reads, options_.spurious_wakeups, options_.timeouts,
-                      options_.weak_failures};
+    const limits most{options_.steps,         options_.stale_reads, options_.spurious_wakeups, options_.timeouts,
+                      options_.weak_failures, options_.migrations,  options_.processors};
     exploration result;
     auto found = search_for(options_.how, options_.bound, options_.schedules, most, fault::none, &result);
     if (!found) return result;

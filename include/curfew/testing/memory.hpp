@@ -65,9 +65,10 @@ struct place {
   const void* address = nullptr;
   place_kind kind = place_kind::none;
   bool destroyed = false;
-  bool lost_notify = false;  // somebody notified when nobody waited
-  signed char owner = -1;    // of a mutex
-  uint16_t ordinal = 0;      // of its kind
+  bool lost_notify = false;     // somebody notified when nobody waited
+  bool of_a_processor = false;  // an atomic that restartable sequences add to
+  signed char owner = -1;       // of a mutex
+  uint16_t ordinal = 0;         // of its kind
 
   // For the search: who used it last, in steps of the run.
   int last_write = -1;
@@ -87,11 +88,15 @@ struct place {
   std::array<uint16_t, max_threads> read_at{};
   std::vector<unsigned char> waiters;  // of a condition variable, in order of arrival
 
+  // Of a cell that sequences add to: the last write by somebody who is in none, and when each thread last added.
+  uint16_t outside_thread = 0, outside_stamp = 0;
+  std::array<uint16_t, max_threads>& added_at() noexcept { return read_at; }
+
   void reset(const void* where, place_kind what, uint16_t number) noexcept {
     address = where;
     kind = what;
     ordinal = number;
-    destroyed = lost_notify = false;
+    destroyed = lost_notify = of_a_processor = false;
     owner = -1;
     last_write = last_lock = -1;
     readers = 0;

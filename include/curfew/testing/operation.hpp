@@ -43,13 +43,16 @@ enum class op_kind : unsigned char {
   notify,
   now,
   sleep,
-  yield
+  yield,
+  enter,   // a restartable sequence begins: its gate is read
+  commit,  // and ends: its cell is added to
+  restart  // of every sequence
 };
 
 constexpr const char* to_string(op_kind kind) noexcept {
-  constexpr const char* names[] = {"start",  "join all", "join",   "load",        "store", "exchange",
-                                   "modify", "compare",  "fence",  "heavy fence", "lock",  "try_lock",
-                                   "unlock", "wait",     "notify", "now",         "sleep", "yield"};
+  constexpr const char* names[] = {"start",   "join all", "join",        "load",  "store",    "exchange", "modify",
+                                   "compare", "fence",    "heavy fence", "lock",  "try_lock", "unlock",   "wait",
+                                   "notify",  "now",      "sleep",       "yield", "enter",    "commit",   "restart"};
   return names[static_cast<unsigned char>(kind)];
 }
 
@@ -86,6 +89,8 @@ struct limits {
   unsigned spurious_wakeups = 0;
   unsigned timeouts = 2;
   unsigned weak_failures = 0;
+  unsigned migrations = 0;
+  unsigned processors = 2;
 };
 
 struct finding {
@@ -112,9 +117,13 @@ struct thread_state {
   bool finished = true;
   bool parked = false;
   bool timed_out = false;
+  bool in_sequence = false;  // between the two halves of a restartable sequence
+  bool restarted = false;    // and it has to begin again
+  unsigned processor = 0;
   int role = -1;
   unsigned held = 0;
   operation pending;
+  operation begun;  // what the sequence begins again with
   uint16_t waits_on = 0;
   std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
   vector_clock order;                   // for the search: steps that its next one comes after
@@ -162,7 +171,7 @@ class run_state {
   std::array<uint16_t, 8> ordinals_{};
   uint32_t run_ = 0;
   time_point now_{};
-  unsigned stale_used_ = 0, spurious_used_ = 0, timeouts_used_ = 0, weak_used_ = 0;
+  unsigned stale_used_ = 0, spurious_used_ = 0, timeouts_used_ = 0, weak_used_ = 0, migrations_used_ = 0;
   bool orders_all_ = false;
   bool unlock_steps_ = false;
   int next_edge_ = 0;
@@ -175,6 +184,7 @@ class run_state {
 
   static constexpr uint16_t everything = 1;
   static constexpr uint16_t the_clock = 2;
+  static constexpr uint16_t the_sequences = 3;
 
   body* body_ = nullptr;
 };

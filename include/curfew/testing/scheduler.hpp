@@ -125,6 +125,8 @@ class scheduler : public run_state {
 
   /// The running thread has released what it did so far: what it does from now on is not part of it.
   void released(thread_state& me) noexcept { me.coherent.at[running_] = ++me.hb.at[running_]; }
+  /// The same for any thread: others know what it did so far, and not what it does from now on.
+  void passed(unsigned thread) noexcept { threads_[thread].coherent.at[thread] = ++threads_[thread].hb.at[thread]; }
 
   void wake(unsigned thread, bool by_time) {
     thread_state& sleeper = threads_[thread];
@@ -162,6 +164,7 @@ class scheduler : public run_state {
     add_place(nullptr, place_kind::none);
     add_place(nullptr, place_kind::everything);
     add_place(nullptr, place_kind::clock);
+    add_place(nullptr, place_kind::everything);
     count_ = alive_ = 1;
     running_ = 0;
     roles_left_ = 0;
@@ -169,7 +172,7 @@ class scheduler : public run_state {
     yielded_ = 0;
     muted_ = restart_ = false;
     now_ = time_point{} + std::chrono::hours(1);
-    stale_used_ = spurious_used_ = timeouts_used_ = weak_used_ = 0;
+    stale_used_ = spurious_used_ = timeouts_used_ = weak_used_ = migrations_used_ = 0;
     next_edge_ = 0;
     living_ = 0;
     graves_.clear();
@@ -188,7 +191,8 @@ class scheduler : public run_state {
       owned_[number] = std::make_unique<fiber>(&scheduler::live);
       fresh.stack = owned_[number].get();
     }
-    fresh.finished = fresh.parked = fresh.timed_out = false;
+    fresh.finished = fresh.parked = fresh.timed_out = fresh.in_sequence = fresh.restarted = false;
+    fresh.processor = number % most_.processors;
     fresh.held = 0;
     fresh.pending = {};
     fresh.deadline = time_point::max();

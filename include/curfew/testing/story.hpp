@@ -36,7 +36,10 @@ struct replay_text {
   std::string to_string() const {
     std::string text = "mx1:" + body + ":s" + std::to_string(most.stale_reads) + "p" +
                        std::to_string(most.spurious_wakeups) + "t" + std::to_string(most.timeouts) + "w" +
-                       std::to_string(most.weak_failures) + ":";
+                       std::to_string(most.weak_failures);
+    if (most.migrations != 0) text += "m" + std::to_string(most.migrations);
+    if (most.processors != limits{}.processors) text += "c" + std::to_string(most.processors);
+    text += ":";
     for (std::size_t i = 0; i < choices.size();) {
       text += digit(choices[i]);
       std::size_t again = i + 1;
@@ -64,17 +67,20 @@ struct replay_text {
     if (parts.size() != 5 || parts[0] != "mx1") throw bad("needs five parts, the first of them mx1");
     replay_text result;
     result.body = parts[1];
-    unsigned* const numbers[] = {&result.most.stale_reads, &result.most.spurious_wakeups, &result.most.timeouts,
-                                 &result.most.weak_failures};
+    unsigned* const numbers[] = {&result.most.stale_reads,   &result.most.spurious_wakeups, &result.most.timeouts,
+                                 &result.most.weak_failures, &result.most.migrations,       &result.most.processors};
     std::string_view left = parts[2];
-    for (int i = 0; i < 4; ++i) {
-      if (left.empty() || left[0] != "sptw"[i]) throw bad("limits");
+    for (unsigned i = 0; i < 6; ++i) {
+      const bool there = !left.empty() && left[0] == "sptwmc"[i];
+      if (!there && i < 4) throw bad("limits");
+      if (!there) continue;
       left.remove_prefix(1);
       *numbers[i] = 0;
       for (; !left.empty() && left[0] >= '0' && left[0] <= '9'; left.remove_prefix(1)) {
         *numbers[i] = *numbers[i] * 10 + static_cast<unsigned>(left[0] - '0');
       }
     }
+    if (!left.empty() || result.most.processors == 0) throw bad("limits");
     for (const char c : parts[3]) {
       if (c >= 'A' && c <= 'Z') {
         if (result.choices.empty()) throw bad("begins with a repetition");
