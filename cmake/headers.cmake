@@ -65,6 +65,7 @@ set(CURFEW_HEADERS
     curfew/testing/operation.hpp
     curfew/testing/outcome.hpp
     curfew/testing/race.hpp
+    curfew/testing/restartable_model_sync.hpp
     curfew/testing/scheduler.hpp
     curfew/testing/search.hpp
     curfew/testing/sequences.hpp

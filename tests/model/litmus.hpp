@@ -88,13 +88,12 @@ struct litmus {
           break;
         case 'Q':
           reads[number].push_back(curfew::testing::model::add_on_processor(
-                                      variable, 1, 2, [this](unsigned n) -> auto& { return variables[4 + n]; }, 1) ==
-                                          curfew::testing::engine::sequence_end::added
-                                      ? 1
-                                      : 0);
+              variable,
+              [](int gate, unsigned) { return gate == 0; }, [this](unsigned n) -> auto& { return variables[4 + n]; },
+              1));
           break;
         case 'B':
-          model_sync::restart_all();
+          curfew::testing::restartable_model_sync::restart_all();
           break;
         case 'Y':
           model_sync::yield();

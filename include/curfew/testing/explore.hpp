@@ -45,6 +45,7 @@
 #include <curfew/testing/crash.hpp>
 #include <curfew/testing/model_sync.hpp>
 #include <curfew/testing/outcome.hpp>
+#include <curfew/testing/restartable_model_sync.hpp>
 #include <curfew/testing/story.hpp>
 
 CURFEW_BEGIN_NAMESPACE
@@ -61,6 +62,7 @@ struct explore_options {
   unsigned spurious_wakeups = 0;        ///< in one schedule
   unsigned timeouts = 2;                ///< deadlines that pass in one schedule while somebody could still go on
   unsigned weak_failures = 0;           ///< of compare_exchange_weak, for no reason, in one schedule
+  unsigned interruptions = 0;           ///< of restartable sequences, for no reason, in one schedule
   unsigned migrations = 0;              ///< of threads to another processor, before a restartable sequence
   unsigned processors = 2;              ///< that restartable sequences run on
   bool shorten = true;                  ///< looks for a shorter schedule with the same fault
@@ -179,8 +181,8 @@ class exploring {
     warm_up();
     if (!replay.empty()) return shown(replay_text::parse(replay), {}, true);
 
-    const limits most{options_.steps,         options_.stale_reads, options_.spurious_wakeups, options_.timeouts,
-                      options_.weak_failures, options_.migrations,  options_.processors};
+    const limits most{options_.steps,         options_.stale_reads,   options_.spurious_wakeups, options_.timeouts,
+                      options_.weak_failures, options_.interruptions, options_.migrations,       options_.processors};
     exploration result;
     auto found = search_for(options_.how, options_.bound, options_.schedules, most, fault::none, &result);
     if (!found) return result;
@@ -224,6 +226,7 @@ class exploring {
         body_.lost();
         // What waited there is gone.
         curfew::detail::process_lot<model_sync>.recreate();
+        curfew::detail::process_lot<restartable_model_sync>.recreate();
       }
       if (!m.run.restart()) return found;
       m.strategy.restart();

@@ -178,29 +178,6 @@ class atomic : object {
   T value_;
 };
 
-/// A restartable sequence: unless the gate has a bit of \p mask, adds \p delta to the cell of this processor, which is
-/// `cell(number)` if it is one of \p cells.
-template <class T, class Cell, class D>
-engine::sequence_end add_on_processor(const atomic<T>& gate, T mask, unsigned cells, Cell cell, D delta,
-                                      CURFEW_TESTING_HERE) noexcept {
-  using value = typename std::remove_reference_t<std::invoke_result_t<Cell, unsigned>>::value_type;
-  const engine::unobserved scope;
-  auto* run = running();
-  const auto refuses = [mask](std::uint64_t bits) { return (bits & static_cast<std::uint64_t>(mask)) != 0; };
-  if (run == nullptr) {
-    if (refuses(gate.to_word().bits)) return engine::sequence_end::refused;
-    cell(0).settle(static_cast<value>(atomic<value>::from_bits(cell(0).to_word().bits) + static_cast<value>(delta)));
-    return engine::sequence_end::added;
-  }
-  unsigned chosen = 0;
-  return run->add_on_processor(
-      gate.to_word(), cells, refuses, [&](unsigned number) { return cell(chosen = number).to_word(); },
-      [&](std::uint64_t bits) {
-        return cell(chosen).settle(static_cast<value>(atomic<value>::from_bits(bits) + static_cast<value>(delta)));
-      },
-      {file, line});
-}
-
 class mutex : object {
  public:
   constexpr mutex() noexcept = default;
@@ -433,11 +410,6 @@ struct model_sync : std_sync {
   static void heavy_fence(CURFEW_TESTING_HERE) {
     const engine::unobserved scope;
     if (auto* run = model::running()) run->heavy_fence({file, line});
-  }
-  /// A membarrier that also sends back every restartable sequence that has begun and not ended.
-  static void restart_all(CURFEW_TESTING_HERE) {
-    const engine::unobserved scope;
-    if (auto* run = model::running()) run->restart_all({file, line});
   }
 };
 

@@ -89,6 +89,7 @@ struct limits {
   unsigned spurious_wakeups = 0;
   unsigned timeouts = 2;
   unsigned weak_failures = 0;
+  unsigned interruptions = 0;
   unsigned migrations = 0;
   unsigned processors = 2;
 };
@@ -118,12 +119,11 @@ struct thread_state {
   bool parked = false;
   bool timed_out = false;
   bool in_sequence = false;  // between the two halves of a restartable sequence
-  bool restarted = false;    // and it has to begin again
+  bool restarted = false;    // and it will not get to the second
   unsigned processor = 0;
   int role = -1;
   unsigned held = 0;
   operation pending;
-  operation begun;  // what the sequence begins again with
   uint16_t waits_on = 0;
   std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
   vector_clock order;                   // for the search: steps that its next one comes after
@@ -171,7 +171,8 @@ class run_state {
   std::array<uint16_t, 8> ordinals_{};
   uint32_t run_ = 0;
   time_point now_{};
-  unsigned stale_used_ = 0, spurious_used_ = 0, timeouts_used_ = 0, weak_used_ = 0, migrations_used_ = 0;
+  unsigned stale_used_ = 0, spurious_used_ = 0, timeouts_used_ = 0, weak_used_ = 0;
+  unsigned interruptions_used_ = 0, migrations_used_ = 0;
   bool orders_all_ = false;
   bool unlock_steps_ = false;
   int next_edge_ = 0;

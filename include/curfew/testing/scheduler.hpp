@@ -172,7 +172,7 @@ class scheduler : public run_state {
     yielded_ = 0;
     muted_ = restart_ = false;
     now_ = time_point{} + std::chrono::hours(1);
-    stale_used_ = spurious_used_ = timeouts_used_ = weak_used_ = migrations_used_ = 0;
+    stale_used_ = spurious_used_ = timeouts_used_ = weak_used_ = interruptions_used_ = migrations_used_ = 0;
     next_edge_ = 0;
     living_ = 0;
     graves_.clear();

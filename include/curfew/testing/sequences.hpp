@@ -2,13 +2,12 @@
 // Copyright (c) 2026 the curfew authors
 
 /// \file
-/// Restartable sequences and what stops them, as steps. A sequence reads a gate and, if that lets it, adds to the cell
-/// of the processor it runs on; the reading and the adding are two steps, and whoever restarts all sequences between
-/// them sends it back to the reading.
+/// Restartable sequences and what stops them, as steps. A sequence reads a gate and, if that admits it, adds to the
+/// cell of the processor it runs on; the reading and the adding are two steps. A sequence that is interrupted between
+/// them adds nothing: by a restart of all sequences always, for no reason as often as `interruptions` allows.
 ///
-/// *Processors.* A thread stays where it is put, and threads share the few there are; how often one may move is bounded
-/// like stale reads are. A thread that is preempted inside a sequence begins again on the real thing. Here it need not:
-/// beginning again is the same as having begun later, which is explored anyway.
+/// *Processors.* A thread stays where it is put, and threads share the few there are; `migrations` bounds how often one
+/// may move.
 ///
 /// *Cells.* Adding is not atomic towards other processors, so nobody else may write a cell while a sequence may be
 /// adding to it: that is reported as a race. Reading one is allowed and says what reading an atomic says.
@@ -31,53 +30,44 @@ struct word {
   uint64_t bits;
 };
 
-/// How a restartable sequence ended.
-enum class sequence_end : unsigned char {
-  added,     ///< the gate let it, and the cell was added to
-  refused,   ///< the gate did not
-  elsewhere  ///< the processor has no cell
-};
-
 class sequences : public atomics {
  public:
   using atomics::atomics;
 
-  /// `refuses(bits of the gate)`; `cell(number)` is the word of one of \p cells; `add(bits)` is what goes there.
-  template <class Refuses, class Cell, class Add>
-  sequence_end add_on_processor(word gate, unsigned cells, Refuses refuses, Cell cell, Add add, code_line at) {
+  /// One restartable sequence: if `admits(bits of the gate, number of the processor)`, then `add(bits)` goes where
+  /// `cell(number)` is. False, and nothing added, when it does not, or when the sequence was interrupted.
+  template <class Admits, class Cell, class Add>
+  bool add_on_processor(word gate, Admits admits, Cell cell, Add add, code_line at) {
     thread_state& self = me();
     const operation first =
         in_sequence(op_kind::enter, locate(gate.address, *gate.id, place_kind::atomic, gate.bits), false, at);
-    self.begun = announced(first);
-    announce(self.begun);
-    for (;;) {
-      place& x = arrive(first);
-      self.in_sequence = true;
-      self.restarted = false;
-      use(first.uses[0].place, false);
-      use(the_sequences, false);
-      const order_of acquire(2);
-      const unsigned back = pick_store(x, acquire, [](uint64_t) { return true; });
-      const uint64_t seen = observe(nth_newest(x, back), acquire);
-      const unsigned number = processor();
-      const bool refused = refuses(seen);
-      note(first, true, false, seen, 0, back, refused ? "refused" : "");
-      if (refused || number >= cells) {
-        self.in_sequence = false;
-        return refused ? sequence_end::refused : sequence_end::elsewhere;
-      }
-      const word mine = cell(number);
-      const operation last =
-          in_sequence(op_kind::commit, locate(mine.address, *mine.id, place_kind::atomic, mine.bits), true, at);
-      announce(announced(last));
-      if (self.restarted) continue;
-      commit(last, add);
-      self.in_sequence = false;
-      return sequence_end::added;
+    place& x = begin(first);
+    use(first.uses[0].place, false);
+    use(the_sequences, false);
+    const order_of acquire(2);
+    const unsigned back = pick_store(x, acquire, [](uint64_t) { return true; });
+    const uint64_t seen = observe(nth_newest(x, back), acquire);
+    const unsigned number = processor();
+    const bool admitted = admits(seen, number);
+    note(first, true, false, seen, 0, back, admitted ? "" : "refused");
+    if (!admitted) return false;
+    const word mine = cell(number);
+    const operation last =
+        in_sequence(op_kind::commit, locate(mine.address, *mine.id, place_kind::atomic, mine.bits), true, at);
+    self.in_sequence = true;
+    self.restarted = false;
+    announce(announced(last));
+    self.in_sequence = false;
+    use(the_sequences, false);
+    if (self.restarted || interrupted()) {
+      note(last, false, false, 0, 0, 0, "interrupted");
+      return false;
     }
+    commit(last, add);
+    return true;
   }
 
-  /// Every sequence that has begun has added, or begins again and sees what the caller has done before.
+  /// Every sequence that has begun has added, or will not, and sees what the caller has done before.
   void restart_all(code_line at) {
     const bool shows = most_.stale_reads != 0;  // and otherwise everybody sees the newest of everything anyway
     if (shows) demand_restart(orders_all_);
@@ -91,9 +81,9 @@ class sequences : public atomics {
     }
     for (unsigned i = 0; i < count_; ++i) {
       thread_state& each = threads_[i];
-      if (i == running_ || !each.in_sequence) continue;
+      if (i == running_ || !each.in_sequence || each.restarted) continue;
       each.restarted = true;
-      each.pending = each.begun;
+      each.pending.uses[0] = {};
     }
     note(op, false, false, 0, 0);
   }
@@ -114,11 +104,16 @@ class sequences : public atomics {
     return mine;
   }
 
+  bool interrupted() {
+    if (interruptions_used_ >= most_.interruptions || quiet() || search_.pick_outcome(2) == 0) return false;
+    ++interruptions_used_;
+    return true;
+  }
+
   template <class Add>
   void commit(const operation& op, Add add) {
     place& x = arrive(op);
     use(op.uses[0].place, true);
-    use(the_sequences, false);
     if (!x.of_a_processor) {
       x.of_a_processor = true;
       x.outside_thread = x.newest.thread;
@@ -129,10 +124,10 @@ class sequences : public atomics {
                                  name_of(x.outside_thread) + " has written with nothing to order the two" +
                                  where(op.at));
     }
-    const order_of acq_rel(3);
+    const order_of release(3);
     const uint64_t before = x.newest.value;
     const uint64_t after = add(before);
-    put(x, after, acq_rel, true, true);
+    put(x, after, release, true, true);
     note(op, true, true, before, after);
   }
 };

@@ -37,6 +37,7 @@ struct replay_text {
     std::string text = "mx1:" + body + ":s" + std::to_string(most.stale_reads) + "p" +
                        std::to_string(most.spurious_wakeups) + "t" + std::to_string(most.timeouts) + "w" +
                        std::to_string(most.weak_failures);
+    if (most.interruptions != 0) text += "i" + std::to_string(most.interruptions);
     if (most.migrations != 0) text += "m" + std::to_string(most.migrations);
     if (most.processors != limits{}.processors) text += "c" + std::to_string(most.processors);
     text += ":";
@@ -68,10 +69,11 @@ struct replay_text {
     replay_text result;
     result.body = parts[1];
     unsigned* const numbers[] = {&result.most.stale_reads,   &result.most.spurious_wakeups, &result.most.timeouts,
-                                 &result.most.weak_failures, &result.most.migrations,       &result.most.processors};
+                                 &result.most.weak_failures, &result.most.interruptions,    &result.most.migrations,
+                                 &result.most.processors};
     std::string_view left = parts[2];
-    for (unsigned i = 0; i < 6; ++i) {
-      const bool there = !left.empty() && left[0] == "sptwmc"[i];
+    for (unsigned i = 0; i < 7; ++i) {
+      const bool there = !left.empty() && left[0] == "sptwimc"[i];
       if (!there && i < 4) throw bad("limits");
       if (!there) continue;
       left.remove_prefix(1);
