@@ -34,6 +34,7 @@ using curfew::guarded_singleton;
 using curfew::recursive_creation;
 using curfew::scoped_singleton;
 using curfew::singleton_sealed;
+using curfew::singleton_traits;
 using curfew::teardown_reason;
 using curfew_test::balanced;
 using curfew_test::flight_traits;
@@ -769,6 +770,77 @@ TEST_F(GuardedSingletonRace, ThreadsMayComeAndGoDuringResets) {
   stop = true;
 }
 
+// The factory takes a mutex; another thread has it, and needs the instance before it gives it back. With the factory
+// under a lock of the singleton's this would be two threads that wait for each other.
+TEST_F(GuardedSingletonRace, Rule1_AFactoryMayWaitForALockWhoseOwnerCallsGet) {
+  std::recursive_mutex theirs;
+  std::unique_lock held(theirs);
+  gate making;
+  w.on_make = [&] {
+    making.open();
+    const std::lock_guard lock(theirs);
+  };
+  singleton::handle late;
+  actor maker("maker", [&] { late = s.get(); });
+  ASSERT_TRUE(making.wait());
+  const auto mine = s.get();
+  held.unlock();
+  maker.join();
+  EXPECT_EQ(late.get(), mine.get());
+  EXPECT_EQ(w.shutdowns(teardown_reason::lost_race), 1);
+}
+
+// The instance has a worker that pins it. Ending the worker is the callback's business, which runs on the thread that
+// detached: the instance cannot end up being destroyed, and its worker joined, by that worker.
+struct with_worker {
+  void run(scoped_singleton<with_worker, singleton_traits<with_worker>, park_sync>& of) {
+    worker = std::thread([this, &of] {
+      const auto myself = of.get();
+      EXPECT_EQ(myself.get(), this);
+      pinned.open();
+      EXPECT_TRUE(told_to_stop.wait());
+    });
+  }
+  void shutdown() {
+    told_to_stop.open();
+    if (worker.joinable()) worker.join();
+    ended_by = std::this_thread::get_id();
+  }
+  ~with_worker() { EXPECT_EQ(ended_by, std::this_thread::get_id()); }
+  gate pinned, told_to_stop;
+  std::thread::id ended_by;
+  std::thread worker;
+};
+TEST(GuardedSingletonCallback, AnInstanceMayBePinnedByTheWorkerThatItsShutdownJoins) {
+  const watchdog dog("worker");
+  scoped_singleton<with_worker, singleton_traits<with_worker>, park_sync> of{"with worker"};
+  for (int round = 0; round < 20; ++round) {
+    {
+      const auto it = of.get();
+      it->run(of);
+      ASSERT_TRUE(it->pinned.wait());
+    }
+    EXPECT_TRUE(of.shutdown());
+    EXPECT_TRUE(of.drain_for(0s));
+  }
+}
+
+TEST_F(GuardedSingletonRace, AnyNumberOfInstancesMayBeHeldThroughReplacements) {
+  std::atomic<bool> stop{false};
+  actor setter("setter", [&] {
+    while (!stop) s.set(std::make_unique<thing>(&w));
+  });
+  for (int round = 0; round < 20; ++round) {
+    std::vector<singleton::handle> held;
+    for (int i = 0; i < 200; ++i) {
+      held.push_back(s.get());
+      if (i % 3 == 0) held.push_back(held.back().clone());
+    }
+    for (const auto& each : held) ASSERT_FALSE(each->dead);
+  }
+  stop = true;
+}
+
 // ---- storms ----
 
 template <class Traits>
@@ -1033,6 +1105,46 @@ TEST(GuardedSingletonFork, AForkHandlerRegisteredEarlierMayUseSingletons) {
         int status = 0;
         ::waitpid(child, &status, 0);
         std::_Exit(WIFEXITED(status) && WEXITSTATUS(status) == 0 && subject.get() ? 0 : 1);
+      },
+      testing::ExitedWithCode(0), "");
+}
+
+// A program that holds a mutex of its own around calls of singletons, and takes it over a fork, so that its child finds
+// it free. Its handler must come to the mutex before ours come to the lock, or the two threads wait for each other.
+TEST(GuardedSingletonFork, AHandlerMayLockWhatOthersHoldAroundSingletons) {
+  static guarded_singleton<int> subject{"under a lock"};
+  static std::mutex theirs;
+  static gate preparing, locked, forked;
+  struct handlers {
+    static void prepare() {
+      preparing.open();
+      theirs.lock();
+    }
+    static void release() { theirs.unlock(); }
+  };
+  GTEST_FLAG_SET(death_test_style, "threadsafe");  // a fresh process, in which no singleton has been used yet
+  EXPECT_EXIT(
+      {
+        ::alarm(30);
+        if (::pthread_atfork(&handlers::prepare, &handlers::release, &handlers::release) != 0) std::_Exit(2);
+        std::thread user([] {
+          static_cast<void>(subject.get());
+          {
+            const std::lock_guard<std::mutex> lock(theirs);
+            locked.open();
+            if (!preparing.wait()) std::_Exit(3);
+            subject.reset();
+          }
+          if (!forked.wait()) std::_Exit(5);
+        });
+        if (!locked.wait()) std::_Exit(4);
+        const pid_t child = ::fork();
+        if (child == 0) ::_exit(subject.get() ? 0 : 1);
+        forked.open();
+        user.join();
+        int status = 0;
+        ::waitpid(child, &status, 0);
+        std::_Exit(WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : 1);
       },
       testing::ExitedWithCode(0), "");
 }

@@ -621,6 +621,30 @@ TEST_F(GuardedSingleton, ErrorsReachTheCallThatDetachedWithTheInstanceConsumed) 
   w.on_shutdown = nullptr;
 }
 
+TEST_F(GuardedSingleton, CallbacksMayThrowWhatIsNoException) {
+  struct odd {};
+  w.on_reset = [](thing&) { throw 42; };
+  w.on_shutdown = [](thing&, teardown_reason) { throw odd{}; };
+  static_cast<void>(s.get());
+  EXPECT_THROW(s.reset(), int);
+  static_cast<void>(s.get());
+  EXPECT_THROW(s.shutdown(), odd);
+  { auto scope = s.override_with(another()); }
+  EXPECT_EQ(w.errors, 1);
+  static_cast<void>(s.get());
+  EXPECT_THROW(s.seal(), odd);
+  EXPECT_TRUE(s.sealed());
+  EXPECT_EQ(w.alive(), 0);
+  EXPECT_EQ(s.stats().teardown_errors, 4u);
+  EXPECT_TRUE(s.unseal());
+  w.on_make = [] { throw "a string"; };
+  EXPECT_THROW(static_cast<void>(s.get()), const char*);
+  w.on_make = nullptr;
+  w.on_reset = nullptr;
+  w.on_shutdown = nullptr;
+  EXPECT_TRUE(s.get());
+}
+
 TEST(GuardedSingletonFailure, ErrorsWithoutACallerAreSwallowedAndCountedWhenThereIsNoOnError) {
   struct no_sink {
     int* calls;

@@ -217,6 +217,7 @@ TEST_F(Upstream, ShutdownRacingGetOfLiveSingletonNeverReturnsNoneOrTorn) {
   EXPECT_EQ(rebuilt->shutdowns, 0) << "not the one that is going down";
   finish.open();
   shutter.join();
+  at.in_shutdown = nullptr;
 }
 
 // S4

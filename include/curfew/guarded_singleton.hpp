@@ -280,10 +280,10 @@ class [[nodiscard]] singleton_front<T, Traits, Sync>::scoped_override {
 /// handlers and thread_local destructors, and in a forked child. It, its blocks and its current instance are never
 /// freed; use `scoped_singleton` where that matters. Traits must be trivially destructible.
 ///
-/// *After fork* (the kit's own fork handlers are registered when the first singleton of the process is used; handlers
-/// registered before that, which take locks that are also held around calls of singletons, may deadlock) the child goes
-/// on as a single thread: instances that were pinned or being started by threads it does
-/// not have are leaked, all else works and nothing waits for them.
+/// *After fork* the child goes on as a single thread: instances that were pinned or being started by threads it does
+/// not have are leaked, all else works and nothing waits for them. (The kit's own fork handlers are registered when the
+/// program is loaded. Handlers of others that are registered before main even begins, and take locks that are also held
+/// around calls of singletons, may deadlock.)
 ///
 /// *Exceptions* are described at each member. Errors of callbacks that have no caller go to `on_error` or are
 /// swallowed; both are counted in `stats().teardown_errors`.

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT
 // Copyright (c) 2026 the curfew authors
 
-// One of two shared objects, built with hidden visibility, that use the kit on their own.
+// A shared object with hidden visibility that uses the kit on its own.
 
 #include <curfew/admission_fence.hpp>
 #include <curfew/guarded_singleton.hpp>
+
+#include "service.hpp"
 
 #define EXPORTED extern "C" __attribute__((visibility("default")))
 
@@ -19,4 +21,38 @@ EXPORTED bool part_drain(curfew::compact_admission_fence* fence) {
 }
 EXPORTED void part_release(curfew::compact_admission_fence::pass* pass) {
   pass->release();
+}
+
+// A singleton of the program's.
+EXPORTED int part_use(services* of) {
+  return of->get()->mark;
+}
+EXPORTED void part_pin(services* of, services::handle* out) {
+  *out = of->get();
+}
+EXPORTED void part_unpin(services::handle* out) {
+  out->release();
+}
+EXPORTED bool part_reset(services* of) {
+  return of->reset();
+}
+EXPORTED char part_try(services* of) {
+  try {
+    static_cast<void>(of->get());
+    return 'i';
+  } catch (const curfew::recursive_creation&) {
+    return 'r';
+  } catch (const curfew::singleton_sealed&) {
+    return 's';
+  }
+}
+
+// One of its own, with an end: the object may be unloaded.
+namespace {
+std::atomic<int> own_alive{0};
+services own{"own", service_traits{&own_alive, nullptr}};
+}  // namespace
+EXPORTED int part_use_own() {
+  own.reset();
+  return own.get()->mark;
 }

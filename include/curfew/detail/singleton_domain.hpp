@@ -35,6 +35,14 @@ struct singleton_node;
 template <class Sync>
 struct creation_frame;
 
+/// Registers the fork handlers while whatever uses singletons is being loaded, and not only when the first one is used:
+/// of handlers that take locks, those that were registered first take theirs last. Those of a program that also calls
+/// singletons with its locks held have to take them before ours, so ours have to be older.
+template <class Sync>
+struct fork_handlers {
+  static const bool registered_at_load;
+};
+
 /// One per thread, zero at birth. Fields are written by their own thread; `waiting_for` only under the domain lock,
 /// under which other threads read it while they look for a cycle.
 template <class Sync>
@@ -121,14 +129,16 @@ class singleton_domain {
   singleton_domain(const singleton_domain&) = delete;
   singleton_domain& operator=(const singleton_domain&) = delete;
 
-  static thread& self() noexcept { return Sync::template local<thread_tag, thread>(); }
+  /// The calling thread's record. Through the object, like everything that must be unique: another shared object that
+  /// uses a singleton of this domain may have thread-locals of its own.
+  thread& self() const noexcept { return self_(); }
 
   /// A critical section. Between the fork handlers the forking thread has the lock already: handlers of others that
   /// run in between may use singletons, too.
   class section {
    public:
     explicit section(singleton_domain& domain) noexcept : lock_(domain.mutex_, std::defer_lock) {
-      if (self().forking == &domain) {
+      if (domain.self().forking == &domain) {
         domain.recover_if_child();
       } else {
         lock_.lock();
@@ -166,9 +176,10 @@ class singleton_domain {
     std::unique_lock<typename Sync::mutex> lock_;
   };
 
-  /// Makes \p what known to the fork handlers, which are registered at the first call.
+  /// Makes \p what known to the fork handlers. Registers them if that has not happened yet: a constructor of another
+  /// static object may come here before its own translation unit's turn, and memory may have been short.
   void enlist(node& what) noexcept {
-    install_fork_handlers();
+    if (!fork_handlers<Sync>::registered_at_load) install_fork_handlers();
     const section locked(*this);
     what.next_node = first_;
     if (first_ != nullptr) first_->prev_node = &what;
@@ -179,6 +190,9 @@ class singleton_domain {
     (what.prev_node != nullptr ? what.prev_node->next_node : first_) = what.next_node;
     if (what.next_node != nullptr) what.next_node->prev_node = what.prev_node;
   }
+
+  /// False when memory is short, or there is no fork here.
+  static bool install_fork_handlers() noexcept;
 
   // The rest is called with the lock held.
 
@@ -240,9 +254,12 @@ class singleton_domain {
     }
   }
 
-  static void install_fork_handlers() noexcept;
+  static thread& own_record() noexcept {
+    return Sync::template local<thread_tag, thread>();
+  }
 
   typename Sync::mutex mutex_;
+  thread& (*const self_)() noexcept = &own_record;
   node* first_ = nullptr;
   typename Sync::template atomic<bool> handlers_installed_{false};
 #if CURFEW_POSIX
@@ -296,22 +313,25 @@ class creation_scope {
 template <class Sync>
 CURFEW_VISIBLE inline constinit singleton_domain<Sync> process_singletons{};
 
+template <class Sync>
+const bool fork_handlers<Sync>::registered_at_load = singleton_domain<Sync>::install_fork_handlers();
+
 // The lock is taken over a fork, so that the child finds no transition half done and no lock held by nobody. Two
 // threads that come here first together may both register: the handlers count, and only the outermost of them acts.
 // Nobody is let through before a registration is complete.
 template <class Sync>
-void singleton_domain<Sync>::install_fork_handlers() noexcept {
+bool singleton_domain<Sync>::install_fork_handlers() noexcept {
 #if CURFEW_POSIX
   // order(none, relaxed): saves registering once more, guards nothing
-  if (process_singletons<Sync>.handlers_installed_.load(std::memory_order_relaxed)) return;
+  if (process_singletons<Sync>.handlers_installed_.load(std::memory_order_relaxed)) return true;
   const int error = ::pthread_atfork(
       [] {
         auto& domain = process_singletons<Sync>;
-        if (self().forking != &domain) {
+        if (domain.self().forking != &domain) {
           domain.mutex_.lock();
           domain.forked_from_ = ::getpid();
           domain.unrecovered_ = true;
-          self().forking = &domain;
+          domain.self().forking = &domain;
         }
         ++domain.fork_depth_;
       },
@@ -319,7 +339,7 @@ void singleton_domain<Sync>::install_fork_handlers() noexcept {
         auto& domain = process_singletons<Sync>;
         if (--domain.fork_depth_ != 0) return;
         domain.unrecovered_ = false;
-        self().forking = nullptr;
+        domain.self().forking = nullptr;
         domain.mutex_.unlock();
       },
       [] {
@@ -327,12 +347,15 @@ void singleton_domain<Sync>::install_fork_handlers() noexcept {
         // Whatever its number: the first process of a new PID namespace may have its parent's.
         if (domain.unrecovered_) domain.recover();
         if (--domain.fork_depth_ != 0) return;
-        self().forking = nullptr;
+        domain.self().forking = nullptr;
         domain.mutex_.unlock();
       });
   // Out of memory: forking works as in any program with a lock, and the next singleton tries again.
   // order(none, relaxed): as above
   if (error == 0) process_singletons<Sync>.handlers_installed_.store(true, std::memory_order_relaxed);
+  return error == 0;
+#else
+  return false;
 #endif
 }
 

@@ -149,7 +149,7 @@ class singleton_engine {
       {
         section locked(*c.home);
         if (block* const found = c.enter_current(); found != nullptr) return handle(found);
-        auto& me = domain::self();
+        auto& me = c.home->self();
         sealed_now = c.is_sealed();
         if (!sealed_now) circle = domain::recursion_locked(me, c);
         if (!sealed_now && circle.empty() && c.flight != nullptr) {

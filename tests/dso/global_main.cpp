@@ -4,41 +4,17 @@
 // Loads two shared objects built with hidden visibility: what is unique in a process must be so across them, and a
 // compact fence drained in one and released in the other must wake its waiter.
 
-#include <dlfcn.h>
-
 #include <cstdio>
-#include <cstdlib>
 #include <thread>
 
 #include <curfew/admission_fence.hpp>
 
-namespace {
-
-template <class Function>
-Function* symbol(void* part, const char* name) {
-  void* const found = ::dlsym(part, name);
-  if (found == nullptr) {
-    std::fprintf(stderr, "no %s: %s\n", name, ::dlerror());
-    std::exit(1);
-  }
-  return reinterpret_cast<Function*>(found);
-}
-
-void* load(const char* path) {
-  void* const part = ::dlopen(path, RTLD_NOW | RTLD_GLOBAL);
-  if (part == nullptr) {
-    std::fprintf(stderr, "%s\n", ::dlerror());
-    std::exit(1);
-  }
-  return part;
-}
-
-}  // namespace
+#include "library.hpp"
 
 int main(int argc, char** argv) {
   if (argc != 3) return 2;
-  void* const one = load(argv[1]);
-  void* const two = load(argv[2]);
+  void* const one = load(argv[1], RTLD_GLOBAL);
+  void* const two = load(argv[2], RTLD_GLOBAL);
   for (const char* table : {"part_lot", "part_singletons"}) {
     if (symbol<const void*()>(one, table)() != symbol<const void*()>(two, table)()) {
       std::fprintf(stderr, "%s: each shared object has its own\n", table);
