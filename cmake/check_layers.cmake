@@ -9,7 +9,7 @@ include(${CMAKE_CURRENT_LIST_DIR}/checks.cmake)
 #   0 version, config   1 detail   2 primitives   3 second-tier parts   4 sandbox   5 testing   6 umbrella
 set(parts
     "version|detail/config=base=0"
-    "detail/(drain|compact_core|striped_core)=admission_fence=2"
+    "detail/(drain|drain_awaitable|compact_core|striped_core|traced_core|occupants)=admission_fence=2"
     "detail/(singleton_.+|creation_.+)=guarded_singleton=2"
     "detail/signal_.+=signals=2"
     "detail/lifespan_.+=ordered_lifespan=2"

@@ -8,6 +8,7 @@ set(CURFEW_HEADERS
     curfew/detail/config.hpp
     curfew/detail/directory_tree.hpp
     curfew/detail/drain.hpp
+    curfew/detail/drain_awaitable.hpp
     curfew/detail/leaked.hpp
     curfew/detail/lifespan_control.hpp
     curfew/detail/lifespan_engine.hpp

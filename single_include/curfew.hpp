@@ -70,10 +70,12 @@
 #define CURFEW_ADMISSION_FENCE_HPP
 
 #include <chrono>
+#include <coroutine>
 #include <cstdint>
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 // ---- begin curfew/detail/compact_core.hpp
@@ -434,6 +436,9 @@ struct lot_node {
 
   /// Whether a list still points here. A forked child that has recreated the lot has dropped all its parent's nodes.
   bool enlisted() const noexcept { return home != nullptr && *forks == forks_seen; }
+
+  /// Whether it was taken off for good, by drop() or by a fork. To be asked under the lock.
+  bool dropped() const noexcept { return home != nullptr ? *forks != forks_seen : key == nullptr; }
 };
 
 /// First in, first out. All zero when empty, so that the table of a process costs no relocations.
@@ -452,6 +457,10 @@ struct lot_list {
     (node.prev != nullptr ? node.prev->next : head) = node.next;
     (node.next != nullptr ? node.next->prev : tail) = node.prev;
     node.home = nullptr;
+  }
+  void drop(lot_node& node) noexcept {
+    erase(node);
+    node.key = nullptr;
   }
 };
 
@@ -712,10 +721,13 @@ class drain_visit {
       auto& hook = static_cast<drain_hook&>(*due_.head);
       due_.erase(hook);
       visit_.unlock();
+      Sync::here("drain.visit.due");
       call(hook);
       visit_.lock();
     }
   }
+
+  static void call(drain_hook& hook) noexcept { hook.fn_(hook.arg_); }
 
   /// Every thread that waits is told; every hook comes due.
   void complete_drained() noexcept {
@@ -739,35 +751,34 @@ class drain_visit {
     return {static_cast<drain_status>(self.verdict - 1), self.count};
   }
 
-  /// Registers the hook or, when \p due already, ends the section and runs it. Returns whether it was registered.
+  /// Registers the hook, unless it is \p due already. Returns whether it was registered.
   bool add(drain_hook& hook, bool due, const char* fence) noexcept {
     if (hook.enlisted()) {
       visit_.unlock();
       fail("drain_hook registered twice, now with", *fence != '\0' ? fence : "a fence without a name");
     }
-    if (!due) {
-      visit_.enlist(hook, lot_kind::hook);
-      return true;
-    }
-    visit_.unlock();
-    call(hook);
-    return false;
+    if (!due) visit_.enlist(hook, lot_kind::hook);
+    return !due;
   }
 
   bool remove(drain_hook& hook) noexcept { return visit_.dismiss(hook); }
+
+  /// For a hook whose owner is going. False when it has come due and its call is still to come, here or in another
+  /// thread; what the fence or a fork has dropped is no longer anybody's.
+  bool retire(drain_hook& hook) noexcept { return visit_.dismiss(hook) || hook.dropped(); }
+
   bool has_hooks() const noexcept { return visit_.any(lot_kind::hook); }
 
   /// The fence is about to go: its hooks will never run.
   void drop_hooks() noexcept {
     lot_list dropped;
     visit_.move_to(dropped, lot_kind::hook);
-    while (dropped.head != nullptr) dropped.erase(*dropped.head);
+    while (dropped.head != nullptr) dropped.drop(*dropped.head);
   }
 
   void unlock() noexcept { visit_.unlock(); }
 
  private:
-  static void call(drain_hook& hook) noexcept { hook.fn_(hook.arg_); }
   static constexpr unsigned told(drain_status status) noexcept { return static_cast<unsigned>(status) + 1; }
 
   typename lot<Sync>::visit visit_;
@@ -810,6 +821,7 @@ namespace detail {
 template <class Sync>
 class compact_core {
  public:
+  using sync = Sync;
   using clock = typename Sync::clock;
   using time_point = typename clock::time_point;
   static constexpr const char* kind = "compact_admission_fence";
@@ -898,9 +910,16 @@ class compact_core {
   bool is_drained() const noexcept { return look() == closed; }
   std::uint64_t inside() const noexcept { return count_in(look()); }
 
-  bool on_drained(drain_hook& hook) noexcept {
+  /// False when the fence is drained already.
+  bool enlist(drain_hook& hook) noexcept {
     drain_visit<Sync> section(process_lot<Sync>, this);
     return section.add(hook, !announce_waiter(section, false), name_);
+  }
+
+  bool on_drained(drain_hook& hook) noexcept {
+    if (enlist(hook)) return true;
+    drain_visit<Sync>::call(hook);
+    return false;
   }
 
   bool cancel(drain_hook& hook) noexcept { return drain_visit<Sync>(process_lot<Sync>, this).remove(hook); }
@@ -912,6 +931,7 @@ class compact_core {
   }
 
   const char* name() const noexcept { return name_; }
+  lot<Sync>* where() const noexcept { return &process_lot<Sync>; }
 
  private:
   static constexpr std::uint64_t closed = 1;
@@ -963,6 +983,92 @@ CURFEW_END_NAMESPACE
 // curfew/detail/config.hpp: above
 
 // curfew/detail/drain.hpp: above
+
+// ---- begin curfew/detail/drain_awaitable.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// What `co_await fence.drained()` waits with. It lives in the coroutine's frame and brings its own hook, so waiting
+/// allocates nothing; destroying the suspended frame takes the hook off the list again.
+
+#ifndef CURFEW_DETAIL_DRAIN_AWAITABLE_HPP
+#define CURFEW_DETAIL_DRAIN_AWAITABLE_HPP
+
+#include <coroutine>
+#include <utility>
+
+// curfew/detail/config.hpp: above
+
+// curfew/detail/drain.hpp: above
+
+// curfew/detail/lot.hpp: above
+
+CURFEW_BEGIN_NAMESPACE
+namespace detail {
+
+/// Resumes where the wait ends: on the thread of the last leaver, or of whoever closed the empty fence.
+struct resume_here {
+  void operator()(std::coroutine_handle<> coroutine) const noexcept { coroutine.resume(); }
+};
+
+template <class Core, class Resume>
+class [[nodiscard]] drain_awaitable {
+  using sync = typename Core::sync;
+
+ public:
+  drain_awaitable(Core& core, Resume resume) noexcept : core_(&core), lot_(core.where()), resume_(std::move(resume)) {}
+  drain_awaitable(const drain_awaitable&) = delete;
+  drain_awaitable& operator=(const drain_awaitable&) = delete;
+
+  /// Neither the fence nor the lot's list may be relied on here: the fence may have been destroyed while the coroutine
+  /// was waiting for it, which takes the hook off as well.
+  ~drain_awaitable() {
+    if (!waiting_) return;
+    drain_visit<sync> section(*lot_, core_);
+    if (!section.retire(hook_)) {
+      section.unlock();
+      fail("a coroutine was destroyed while drained() was resuming it");
+    }
+  }
+
+  bool await_ready() const noexcept { return core_->is_drained(); }
+
+  /// From the moment the hook is on the list another thread may resume the coroutine, which may destroy itself and the
+  /// fence. Not inlined: compilers have put the temporaries of an inlined await_suspend() into the frame.
+  CURFEW_NOINLINE bool await_suspend(std::coroutine_handle<> coroutine) noexcept {
+    coroutine_ = coroutine;
+    waiting_ = true;
+    const bool suspended = core_->enlist(hook_);
+    sync::here("drain.awaitable.enlisted");
+    if (!suspended) waiting_ = false;  // drained meanwhile: nobody else knows of this coroutine
+    return suspended;
+  }
+
+  void await_resume() const noexcept {}
+
+ private:
+  static void come_due(void* arg) noexcept {
+    auto& self = *static_cast<drain_awaitable*>(arg);
+    self.waiting_ = false;
+    const std::coroutine_handle<> coroutine = self.coroutine_;
+    Resume resume(std::move(self.resume_));  // the frame may go before resume() has returned
+    resume(coroutine);
+  }
+
+  Core* core_;
+  lot<sync>* lot_;
+  std::coroutine_handle<> coroutine_;
+  bool waiting_ = false;  // enlisted, and not yet come due
+  Resume resume_;
+  drain_hook hook_{&come_due, this};
+};
+
+}  // namespace detail
+CURFEW_END_NAMESPACE
+
+#endif  // CURFEW_DETAIL_DRAIN_AWAITABLE_HPP
+// ---- end curfew/detail/drain_awaitable.hpp
 
 // ---- begin curfew/detail/striped_core.hpp
 // SPDX-License-Identifier: MIT
@@ -1018,6 +1124,7 @@ namespace detail {
 template <class Sync>
 class striped_core {
  public:
+  using sync = Sync;
   using clock = typename Sync::clock;
   using time_point = typename clock::time_point;
   static constexpr const char* kind = "admission_fence";
@@ -1123,9 +1230,16 @@ class striped_core {
     return count_locked();
   }
 
-  bool on_drained(drain_hook& hook) noexcept {
+  /// False when the fence is drained already.
+  bool enlist(drain_hook& hook) noexcept {
     drain_visit<Sync> section(*lot_, this);
     return section.add(hook, state_locked() == drained, name_);
+  }
+
+  bool on_drained(drain_hook& hook) noexcept {
+    if (enlist(hook)) return true;
+    drain_visit<Sync>::call(hook);
+    return false;
   }
 
   bool cancel(drain_hook& hook) noexcept { return drain_visit<Sync>(*lot_, this).remove(hook); }
@@ -1142,6 +1256,7 @@ class striped_core {
   }
 
   const char* name() const noexcept { return name_; }
+  lot<Sync>* where() const noexcept { return lot_; }
 
  private:
   enum state : unsigned { open, closed, drained };
@@ -1359,6 +1474,21 @@ class basic_fence {
   /// True when \p hook was registered here and will now never run. False says that it has run, is running or is about
   /// to run (or was never registered): it must then not be destroyed before it has itself told that it has run.
   bool cancel(drain_hook& hook) noexcept { return core_.cancel(hook); }
+
+  /// `co_await fence.drained()` goes on when the fence is next closed and empty, at once if it is now; it closes
+  /// nothing. What was said about hooks holds: it may be awaited before close(), stays across a cancel_close(), goes on
+  /// even if the fence is reopened before it gets to run, and the coroutine may destroy the fence, and itself, as soon
+  /// as it goes on. Destroying the suspended coroutine ends the wait; that must not be done while it may be about to go
+  /// on, so by somebody who holds a pass, or before anybody closes. Nothing is allocated.
+  ///
+  /// It goes on in the release, close() or drain*() that emptied the fence, with no lock held. With \p resume, which is
+  /// called there with the coroutine's handle instead and must not throw, it goes on wherever that sends it.
+  [[nodiscard]] auto drained() noexcept { return drained(detail::resume_here{}); }
+  template <class Resume>
+  requires std::is_nothrow_invocable_v<Resume&, std::coroutine_handle<>> && std::is_nothrow_move_constructible_v<Resume>
+  [[nodiscard]] auto drained(Resume resume) noexcept {
+    return detail::drain_awaitable<Core, Resume>(core_, std::move(resume));
+  }
 
   /// To be called in a forked child, for each fence, before anything else is done with fences and before the child has
   /// a second thread: forgets the threads that the child does not have, and every hook. \p held_by_caller is the number

@@ -10,15 +10,18 @@
 #define CURFEW_ADMISSION_FENCE_HPP
 
 #include <chrono>
+#include <coroutine>
 #include <cstdint>
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include <curfew/detail/compact_core.hpp>
 #include <curfew/detail/config.hpp>
 #include <curfew/detail/drain.hpp>
+#include <curfew/detail/drain_awaitable.hpp>
 #include <curfew/detail/striped_core.hpp>
 #include <curfew/detail/sync.hpp>
 
@@ -149,6 +152,21 @@ class basic_fence {
   /// True when \p hook was registered here and will now never run. False says that it has run, is running or is about
   /// to run (or was never registered): it must then not be destroyed before it has itself told that it has run.
   bool cancel(drain_hook& hook) noexcept { return core_.cancel(hook); }
+
+  /// `co_await fence.drained()` goes on when the fence is next closed and empty, at once if it is now; it closes
+  /// nothing. What was said about hooks holds: it may be awaited before close(), stays across a cancel_close(), goes on
+  /// even if the fence is reopened before it gets to run, and the coroutine may destroy the fence, and itself, as soon
+  /// as it goes on. Destroying the suspended coroutine ends the wait; that must not be done while it may be about to go
+  /// on, so by somebody who holds a pass, or before anybody closes. Nothing is allocated.
+  ///
+  /// It goes on in the release, close() or drain*() that emptied the fence, with no lock held. With \p resume, which is
+  /// called there with the coroutine's handle instead and must not throw, it goes on wherever that sends it.
+  [[nodiscard]] auto drained() noexcept { return drained(detail::resume_here{}); }
+  template <class Resume>
+  requires std::is_nothrow_invocable_v<Resume&, std::coroutine_handle<>> && std::is_nothrow_move_constructible_v<Resume>
+  [[nodiscard]] auto drained(Resume resume) noexcept {
+    return detail::drain_awaitable<Core, Resume>(core_, std::move(resume));
+  }
 
   /// To be called in a forked child, for each fence, before anything else is done with fences and before the child has
   /// a second thread: forgets the threads that the child does not have, and every hook. \p held_by_caller is the number

@@ -36,6 +36,7 @@ namespace detail {
 template <class Sync>
 class compact_core {
  public:
+  using sync = Sync;
   using clock = typename Sync::clock;
   using time_point = typename clock::time_point;
   static constexpr const char* kind = "compact_admission_fence";
@@ -124,9 +125,16 @@ class compact_core {
   bool is_drained() const noexcept { return look() == closed; }
   std::uint64_t inside() const noexcept { return count_in(look()); }
 
-  bool on_drained(drain_hook& hook) noexcept {
+  /// False when the fence is drained already.
+  bool enlist(drain_hook& hook) noexcept {
     drain_visit<Sync> section(process_lot<Sync>, this);
     return section.add(hook, !announce_waiter(section, false), name_);
+  }
+
+  bool on_drained(drain_hook& hook) noexcept {
+    if (enlist(hook)) return true;
+    drain_visit<Sync>::call(hook);
+    return false;
   }
 
   bool cancel(drain_hook& hook) noexcept { return drain_visit<Sync>(process_lot<Sync>, this).remove(hook); }
@@ -138,6 +146,7 @@ class compact_core {
   }
 
   const char* name() const noexcept { return name_; }
+  lot<Sync>* where() const noexcept { return &process_lot<Sync>; }
 
  private:
   static constexpr std::uint64_t closed = 1;

@@ -76,10 +76,13 @@ class drain_visit {
       auto& hook = static_cast<drain_hook&>(*due_.head);
       due_.erase(hook);
       visit_.unlock();
+      Sync::here("drain.visit.due");
       call(hook);
       visit_.lock();
     }
   }
+
+  static void call(drain_hook& hook) noexcept { hook.fn_(hook.arg_); }
 
   /// Every thread that waits is told; every hook comes due.
   void complete_drained() noexcept {
@@ -103,35 +106,34 @@ class drain_visit {
     return {static_cast<drain_status>(self.verdict - 1), self.count};
   }
 
-  /// Registers the hook or, when \p due already, ends the section and runs it. Returns whether it was registered.
+  /// Registers the hook, unless it is \p due already. Returns whether it was registered.
   bool add(drain_hook& hook, bool due, const char* fence) noexcept {
     if (hook.enlisted()) {
       visit_.unlock();
       fail("drain_hook registered twice, now with", *fence != '\0' ? fence : "a fence without a name");
     }
-    if (!due) {
-      visit_.enlist(hook, lot_kind::hook);
-      return true;
-    }
-    visit_.unlock();
-    call(hook);
-    return false;
+    if (!due) visit_.enlist(hook, lot_kind::hook);
+    return !due;
   }
 
   bool remove(drain_hook& hook) noexcept { return visit_.dismiss(hook); }
+
+  /// For a hook whose owner is going. False when it has come due and its call is still to come, here or in another
+  /// thread; what the fence or a fork has dropped is no longer anybody's.
+  bool retire(drain_hook& hook) noexcept { return visit_.dismiss(hook) || hook.dropped(); }
+
   bool has_hooks() const noexcept { return visit_.any(lot_kind::hook); }
 
   /// The fence is about to go: its hooks will never run.
   void drop_hooks() noexcept {
     lot_list dropped;
     visit_.move_to(dropped, lot_kind::hook);
-    while (dropped.head != nullptr) dropped.erase(*dropped.head);
+    while (dropped.head != nullptr) dropped.drop(*dropped.head);
   }
 
   void unlock() noexcept { visit_.unlock(); }
 
  private:
-  static void call(drain_hook& hook) noexcept { hook.fn_(hook.arg_); }
   static constexpr unsigned told(drain_status status) noexcept { return static_cast<unsigned>(status) + 1; }
 
   typename lot<Sync>::visit visit_;

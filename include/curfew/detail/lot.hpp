@@ -45,6 +45,9 @@ struct lot_node {
 
   /// Whether a list still points here. A forked child that has recreated the lot has dropped all its parent's nodes.
   bool enlisted() const noexcept { return home != nullptr && *forks == forks_seen; }
+
+  /// Whether it was taken off for good, by drop() or by a fork. To be asked under the lock.
+  bool dropped() const noexcept { return home != nullptr ? *forks != forks_seen : key == nullptr; }
 };
 
 /// First in, first out. All zero when empty, so that the table of a process costs no relocations.
@@ -63,6 +66,10 @@ struct lot_list {
     (node.prev != nullptr ? node.prev->next : head) = node.next;
     (node.next != nullptr ? node.next->prev : tail) = node.prev;
     node.home = nullptr;
+  }
+  void drop(lot_node& node) noexcept {
+    erase(node);
+    node.key = nullptr;
   }
 };
 

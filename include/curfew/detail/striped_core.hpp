@@ -48,6 +48,7 @@ namespace detail {
 template <class Sync>
 class striped_core {
  public:
+  using sync = Sync;
   using clock = typename Sync::clock;
   using time_point = typename clock::time_point;
   static constexpr const char* kind = "admission_fence";
@@ -153,9 +154,16 @@ class striped_core {
     return count_locked();
   }
 
-  bool on_drained(drain_hook& hook) noexcept {
+  /// False when the fence is drained already.
+  bool enlist(drain_hook& hook) noexcept {
     drain_visit<Sync> section(*lot_, this);
     return section.add(hook, state_locked() == drained, name_);
+  }
+
+  bool on_drained(drain_hook& hook) noexcept {
+    if (enlist(hook)) return true;
+    drain_visit<Sync>::call(hook);
+    return false;
   }
 
   bool cancel(drain_hook& hook) noexcept { return drain_visit<Sync>(*lot_, this).remove(hook); }
@@ -172,6 +180,7 @@ class striped_core {
   }
 
   const char* name() const noexcept { return name_; }
+  lot<Sync>* where() const noexcept { return lot_; }
 
  private:
   enum state : unsigned { open, closed, drained };

@@ -76,6 +76,8 @@ void for_each_case(Visit&& visit) {
   CURFEW_BOTH(fence_hook_cancelled);
   CURFEW_BOTH(fence_reopen_slow_signaller);
   CURFEW_BOTH(fence_destroyed_under_drainer);
+  CURFEW_BOTH(fence_coroutine_destroys);
+  CURFEW_BOTH(fence_coroutine_abandoned);
 #undef CURFEW_BOTH
 #endif
 #define CURFEW_ONE(body) \

@@ -9,6 +9,8 @@
 #define CURFEW_TESTS_MODEL_CASES_FENCE_HPP
 
 #include <chrono>
+#include <coroutine>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -475,6 +477,75 @@ struct fence_hook_cancelled {
     }
   }
   void finish() { check(runs.load(std::memory_order_acquire) == (cancelled ? 0 : 1), "either or"); }
+};
+
+/// A coroutine that runs at once, is not waited for, and is destroyed by its owner or by its end.
+struct fence_waiter {
+  struct promise_type {
+    fence_waiter get_return_object() noexcept { return {std::coroutine_handle<promise_type>::from_promise(*this)}; }
+    std::suspend_never initial_suspend() const noexcept { return {}; }
+    std::suspend_never final_suspend() const noexcept { return {}; }
+    void return_void() const noexcept {}
+    [[noreturn]] void unhandled_exception() const noexcept { std::terminate(); }
+  };
+  std::coroutine_handle<> handle;
+};
+
+/// Rules 5, 6 and 10. The coroutine sees what the leavers did, and destroys the fence as soon as it goes on, be that in
+/// the last release, in close(), or because it had nothing to wait for.
+template <class Fence, class Sync>
+struct fence_coroutine_destroys {
+  static constexpr unsigned roles = 3;
+  std::unique_ptr<Fence> fence = std::make_unique<Fence>("awaited");
+  typename Fence::pass passes[2] = {fence->try_enter(), fence->try_enter()};
+  Fence* const seen = fence.get();
+  typename Sync::template plain<int> work{0};
+  int resumed = 0;
+
+  fence_waiter waits() {
+    co_await seen->drained();
+    curfew::testing::foreign("resumed coroutine");
+    check(work == 1, "what the leaver did is visible");
+    ++resumed;
+    fence.reset();
+  }
+  void role(unsigned i) {
+    if (i == 0) {
+      work = 1;
+      passes[0].release();
+    } else if (i == 1) {
+      seen->close();
+      passes[1].release();
+    } else {
+      waits();
+    }
+  }
+  void finish() { check(resumed == 1 && fence == nullptr, "went on once"); }
+};
+
+/// Destroying the suspended frame ends the wait, whatever the others are doing: here its owner holds a pass meanwhile.
+template <class Fence, class Sync>
+struct fence_coroutine_abandoned {
+  static constexpr unsigned roles = 2;
+  Fence fence{"awaited"};
+  typename Fence::pass passes[2] = {fence.try_enter(), fence.try_enter()};
+  bool resumed = false;
+
+  fence_waiter waits() {
+    co_await fence.drained();
+    resumed = true;
+  }
+  void role(unsigned i) {
+    if (i == 0) {
+      fence.close();
+    } else {
+      const std::coroutine_handle<> frame = waits().handle;
+      check(!resumed, "somebody is inside");
+      frame.destroy();
+    }
+    passes[i].release();
+  }
+  void finish() { check(!resumed && fence.is_drained(), "drained without it"); }
 };
 
 }  // namespace curfew_cases
