@@ -11,9 +11,14 @@ set(CURFEW_HEADERS
     curfew/detail/drain_awaitable.hpp
     curfew/detail/leaked.hpp
     curfew/detail/lifespan_control.hpp
+    curfew/detail/lifespan_core.hpp
     curfew/detail/lifespan_engine.hpp
+    curfew/detail/lifespan_exit.hpp
+    curfew/detail/lifespan_family.hpp
+    curfew/detail/lifespan_frame.hpp
     curfew/detail/lifespan_graph.hpp
     curfew/detail/lifespan_hook.hpp
+    curfew/detail/lifespan_observers.hpp
     curfew/detail/lifespan_plan.hpp
     curfew/detail/lifespan_report.hpp
     curfew/detail/lifespan_request.hpp

@@ -322,6 +322,8 @@ CURFEW_BEGIN_NAMESPACE
 ///   far as possible. Spreads contention; correctness never depends on it.
 /// - `local<Tag, T>()`: one zero-initialised T per thread and Tag; T is trivially destructible, so that it can be
 ///   reached from the destructors of other thread_local objects. No dynamic initialiser runs on any access.
+/// - `at_thread_exit(fn, arg)`: calls fn(arg) when the calling thread ends, after the destructors of those of its
+///   thread_local objects that were made later. At most one per thread.
 /// - `number_of(address)`: spreads objects over a table. Here the address; a checker whose runs must be alike gives
 ///   each object a number of its own instead.
 /// - `here(tag)`: a named point inside a protocol. Does nothing here; tests park threads there.
@@ -368,6 +370,19 @@ struct CURFEW_VISIBLE std_sync {
     static_assert(std::is_trivially_destructible_v<T>, "curfew: a thread-local slot must not need a destructor");
     static constinit thread_local T value{};
     return value;
+  }
+
+  static void at_thread_exit(void (*fn)(void*) noexcept, void* arg) noexcept {
+    struct bell {
+      void (*fn)(void*) noexcept = nullptr;
+      void* arg = nullptr;
+      ~bell() {
+        if (fn != nullptr) fn(arg);
+      }
+    };
+    thread_local bell rings;
+    rings.fn = fn;
+    rings.arg = arg;
   }
 
   static std::uintptr_t number_of(const void* address) noexcept {
@@ -3388,6 +3403,391 @@ CURFEW_END_NAMESPACE
 
 // curfew/detail/config.hpp: above
 
+// ---- begin curfew/detail/lifespan_core.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// What those who wait for signals do about them: in wait(), or in an event loop by poll_signals().
+
+#ifndef CURFEW_DETAIL_LIFESPAN_CORE_HPP
+#define CURFEW_DETAIL_LIFESPAN_CORE_HPP
+
+#include <chrono>
+#include <exception>
+#include <mutex>
+
+// curfew/detail/config.hpp: above
+
+// ---- begin curfew/detail/lifespan_exit.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// Leaving the process without the help of threads that may hang.
+
+#ifndef CURFEW_DETAIL_LIFESPAN_EXIT_HPP
+#define CURFEW_DETAIL_LIFESPAN_EXIT_HPP
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <mutex>
+
+// curfew/detail/config.hpp: above
+
+// ---- begin curfew/detail/signal_table.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// What there is once per process about signals: who owns them, what their dispositions were before, and whether this
+/// is still the process that took them. Design and the argument for async-signal-safety: docs/design/signals.md.
+
+#ifndef CURFEW_DETAIL_SIGNAL_TABLE_HPP
+#define CURFEW_DETAIL_SIGNAL_TABLE_HPP
+
+#include <cerrno>
+#include <csignal>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <type_traits>
+
+// curfew/detail/config.hpp: above
+
+// curfew/detail/sync.hpp: above
+
+#if CURFEW_POSIX
+#include <signal.h>
+#include <unistd.h>
+#endif
+#if defined(__linux__)
+#include <sys/syscall.h>
+#endif
+
+CURFEW_BEGIN_NAMESPACE
+namespace detail {
+
+/// Signals are numbered 1 to 64 at most, one bit each.
+inline constexpr int signal_limit = 65;
+constexpr bool is_signal(int signo) noexcept {
+  return signo > 0 && signo < signal_limit;
+}
+constexpr std::uint64_t signal_bit(int signo) noexcept {
+  return is_signal(signo) ? std::uint64_t{1} << (signo - 1) : 0;
+}
+
+/// The signal that may mean "reload", 0 where there is none.
+#if CURFEW_POSIX
+inline constexpr int hangup_signal = SIGHUP;
+#else
+inline constexpr int hangup_signal = 0;
+#endif
+
+/// "SIGTERM" for those that people send, "signal 42" for the others.
+inline std::string signal_name(int signo) {
+  switch (signo) {
+    case SIGINT:
+      return "SIGINT";
+    case SIGTERM:
+      return "SIGTERM";
+#if CURFEW_POSIX
+    case SIGHUP:
+      return "SIGHUP";
+    case SIGQUIT:
+      return "SIGQUIT";
+    case SIGUSR1:
+      return "SIGUSR1";
+    case SIGUSR2:
+      return "SIGUSR2";
+#endif
+    default:
+      return "signal " + std::to_string(signo);
+  }
+}
+
+#if CURFEW_POSIX
+
+using signal_handler = void (*)(int);
+
+inline sigset_t signal_set(std::uint64_t bits) noexcept {
+  sigset_t set;
+  sigemptyset(&set);
+  for (int signo = 1; signo < signal_limit; ++signo) {
+    if ((bits & signal_bit(signo)) != 0) sigaddset(&set, signo);
+  }
+  return set;
+}
+
+/// Installed for every signal the kit takes: SA_RESTART spares foreign system calls, SA_ONSTACK small stacks, and the
+/// full mask keeps handlers from nesting.
+inline struct sigaction disposition_of(signal_handler handler) noexcept {
+  struct sigaction action {};
+  action.sa_handler = handler;
+  action.sa_flags = SA_RESTART | SA_ONSTACK;
+  sigfillset(&action.sa_mask);
+  return action;
+}
+
+/// Makes the disposition of \p signo what it was when \p before was asked for, bit for bit. glibc adds a flag of its
+/// own to everything it installs, also where there is no handler that could need it; that one is taken off again.
+inline void put_back(int signo, const struct sigaction& before) noexcept {
+  ::sigaction(signo, &before, nullptr);
+#if defined(__linux__) && defined(__x86_64__)
+  struct sigaction now {};
+  if (::sigaction(signo, nullptr, &now) != 0 || now.sa_flags == before.sa_flags) return;
+  if (now.sa_handler != SIG_DFL && now.sa_handler != SIG_IGN) return;
+  struct kernel_action {
+    void (*handler)(int);
+    unsigned long flags;
+    void (*restorer)();
+    std::uint64_t mask;
+  } raw{};
+  if (::syscall(SYS_rt_sigaction, signo, nullptr, &raw, sizeof raw.mask) != 0) return;
+  raw.flags = static_cast<unsigned>(before.sa_flags);
+  raw.restorer = nullptr;
+  std::memcpy(&raw.mask, &before.sa_mask, sizeof raw.mask);  // a sanitizer in between has filled it
+  ::syscall(SYS_rt_sigaction, signo, &raw, nullptr, sizeof raw.mask);
+#endif
+}
+
+inline bool has_disposition(int signo, signal_handler handler) noexcept {
+  struct sigaction now {};
+  return ::sigaction(signo, nullptr, &now) == 0 && now.sa_handler == handler;
+}
+
+/// Lives for ever and is only ever reached through the one object below. Its atomics are those of the production
+/// policy whatever the policy of the owner: a handler may interrupt any thread at any instruction, also one that a
+/// policy is just moving about.
+///
+/// - `owner`: pid of the process whose lifespan owns signals; 0: nobody. Another pid: left over from before a fork.
+/// - `owned`: the signals `shutdown_owned` answers for; written before `owner`.
+/// - `bell`: where a handler rings; -1 while nobody listens.
+/// - `running`: handlers between their first and their last access to anything here. The bell is closed only after the
+///   owner has withdrawn it and has seen this at 0.
+/// - `mark`: an int in a page that a fork wipes. 1 in the process that took the signals, 0 in its children; null where
+///   the system cannot do that and the handler has to ask for the pid.
+/// - `restored`: the handlers that were put back when the last owner went, for stragglers; see step_aside().
+/// - `reading`, `changing`: scans of the environment under way, and whether this shared object is changing it. A scan
+///   that finds `changing` set gives up, since then it is this object that owns; a change waits for `reading` to be 0.
+/// - `process`: the process that `running`, `reading` and `changing` are about; a forked child starts them afresh.
+/// - `released`: told, under the lock, that the owner has gone and dispositions are as they were; null: nobody asked.
+/// - `lock`: pid of the thread's process while dispositions are changed, 0 when free; never taken in a handler. A child
+///   that inherits it held takes it over.
+struct signal_table {
+  template <class T>
+  using atomic = std_sync::atomic<T>;
+
+  atomic<int> owner{0};
+  atomic<std::uint64_t> owned{0};
+  atomic<int> bell{-1};
+  atomic<unsigned> running{0};
+  atomic<atomic<int>*> mark{nullptr};
+  atomic<unsigned> reading{0};
+  atomic<bool> changing{false};
+  atomic<int> process{0};
+  atomic<signal_handler> restored[signal_limit]{};
+  atomic<void (*)() noexcept> released{nullptr};
+  atomic<int> lock{0};
+
+  // Guarded by `lock`: what was there before, and which of the owned signals were really taken.
+  struct sigaction saved[signal_limit] {};
+  std::uint64_t taken = 0;
+  signal_handler handler = nullptr;
+
+  /// Async-signal-safe. No system call where `mark` works.
+  bool in_owner_process() const noexcept {
+    const int pid = owner.load(std::memory_order_seq_cst);
+    if (pid == 0) return false;
+    const atomic<int>* page = mark.load(std::memory_order_seq_cst);
+    return page != nullptr ? page->load(std::memory_order_seq_cst) == 1 : pid == ::getpid();
+  }
+};
+static_assert(std_sync::atomic<int>::is_always_lock_free && std_sync::atomic<std::uint64_t>::is_always_lock_free);
+static_assert(std::is_trivially_destructible_v<signal_table>);
+
+CURFEW_VISIBLE inline constinit signal_table process_signals{};
+
+/// Bounds a handler's stay, so that the owner can tell when none is left.
+class handler_scope {
+ public:
+  handler_scope() noexcept : errno_(errno) { process_signals.running.fetch_add(1, std::memory_order_seq_cst); }
+  handler_scope(const handler_scope&) = delete;
+  handler_scope& operator=(const handler_scope&) = delete;
+  ~handler_scope() {
+    process_signals.running.fetch_sub(1, std::memory_order_seq_cst);
+    errno = errno_;
+  }
+
+ private:
+  int errno_;
+};
+
+/// After the caller has withdrawn what handlers use: returns when none that may have seen it is still running. Ends,
+/// because a handler never waits for anything.
+inline void await_handlers() noexcept {
+  while (process_signals.running.load(std::memory_order_seq_cst) != 0) std_sync::yield();
+}
+
+/// What the owner's handler does when there is no owner. In a forked child: lets the signal do what it does by default.
+/// In the owner's process, later: a straggler, whose frame was made before its disposition was restored, raises the
+/// signal again for the restored one; so does a handler that somebody had saved and put back, with the default. Called
+/// by somebody else's handler, which is what is left, it does nothing: raising would only bring that one back.
+inline void step_aside(int signo, signal_handler self) noexcept {
+  struct sigaction now {};
+  ::sigaction(signo, nullptr, &now);
+  if (process_signals.owner.load(std::memory_order_seq_cst) != 0 || now.sa_handler == self) {
+    struct sigaction original {};
+    original.sa_handler = SIG_DFL;
+    ::sigaction(signo, &original, nullptr);
+  } else if (now.sa_handler != process_signals.restored[signo].load(std::memory_order_seq_cst)) {
+    return;
+  }
+  ::raise(signo);  // blocked until this handler returns
+}
+
+class disposition_lock {
+ public:
+  disposition_lock() noexcept {
+    const int self = ::getpid();
+    for (int holder = 0; !process_signals.lock.compare_exchange_weak(holder, self, std::memory_order_seq_cst,
+                                                                     std::memory_order_seq_cst);) {
+      if (holder == self) {
+        holder = 0;
+        std_sync::yield();
+      }
+    }
+    if (process_signals.process.exchange(self, std::memory_order_seq_cst) == self) return;
+    process_signals.running.store(0, std::memory_order_seq_cst);
+    process_signals.reading.store(0, std::memory_order_seq_cst);
+    process_signals.changing.store(false, std::memory_order_seq_cst);
+  }
+  disposition_lock(const disposition_lock&) = delete;
+  disposition_lock& operator=(const disposition_lock&) = delete;
+  ~disposition_lock() { process_signals.lock.store(0, std::memory_order_seq_cst); }
+};
+
+/// Unblocks \p bits on the calling thread and returns those that were blocked.
+inline std::uint64_t unblock_signals(std::uint64_t bits) noexcept {
+  const sigset_t set = signal_set(bits);
+  sigset_t before;
+  if (::pthread_sigmask(SIG_UNBLOCK, &set, &before) != 0) return 0;
+  std::uint64_t blocked = 0;
+  for (int signo = 1; signo < signal_limit; ++signo) {
+    if ((bits & signal_bit(signo)) != 0 && sigismember(&before, signo) == 1) blocked |= signal_bit(signo);
+  }
+  return blocked;
+}
+
+inline void block_signals(std::uint64_t bits) noexcept {
+  const sigset_t set = signal_set(bits);
+  ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
+}
+
+/// Ends the process by the default action of \p signo, as if it had never been caught. Process 1, to which default
+/// actions do not apply, leaves with the code a shell would report.
+[[noreturn]] inline void die_by_signal(int signo) noexcept {
+  struct sigaction original {};
+  original.sa_handler = SIG_DFL;
+  ::sigaction(signo, &original, nullptr);
+  unblock_signals(signal_bit(signo));
+  ::raise(signo);
+  std::_Exit(128 + signo);
+}
+
+#else
+
+using signal_handler = void (*)(int);
+
+inline std::uint64_t unblock_signals(std::uint64_t) noexcept {
+  return 0;
+}
+inline void block_signals(std::uint64_t) noexcept {}
+[[noreturn]] inline void die_by_signal(int signo) noexcept {
+  std::_Exit(128 + signo);
+}
+
+#endif
+
+}  // namespace detail
+CURFEW_END_NAMESPACE
+
+#endif  // CURFEW_DETAIL_SIGNAL_TABLE_HPP
+// ---- end curfew/detail/signal_table.hpp
+
+// curfew/detail/sync.hpp: above
+
+CURFEW_BEGIN_NAMESPACE
+namespace detail {
+
+/// Writes out what stdio holds, but does not wait for a stream that somebody who hangs has locked.
+template <class Sync>
+void flush_stdio(std::chrono::milliseconds limit = std::chrono::milliseconds(100)) noexcept {
+  struct progress {
+    typename Sync::mutex mutex;
+    typename Sync::condition_variable ended;
+    bool over = false;
+  };
+  try {
+    const auto shared = std::make_shared<progress>();
+    typename Sync::thread([shared] {
+      std::fflush(stdout);
+      std::fflush(nullptr);
+      const std::lock_guard lock(shared->mutex);
+      shared->over = true;
+      shared->ended.notify_all();
+    }).detach();
+    std::unique_lock lock(shared->mutex);
+    shared->ended.wait_until(lock, Sync::clock::now() + limit, [&] { return shared->over; });
+  } catch (...) {  // no thread: better to lose a line than not to leave
+  }
+}
+
+/// Past static destructors, which must not run under the feet of a hook that was given up.
+template <class Sync>
+[[noreturn]] void leave_at_once(int code) noexcept {
+  flush_stdio<Sync>();
+  std::_Exit(code);
+}
+
+template <class Sync>
+[[noreturn]] void leave_by_signal(int signo) noexcept {
+  flush_stdio<Sync>();
+  die_by_signal(signo);
+}
+
+}  // namespace detail
+CURFEW_END_NAMESPACE
+
+#endif  // CURFEW_DETAIL_LIFESPAN_EXIT_HPP
+// ---- end curfew/detail/lifespan_exit.hpp
+
+// ---- begin curfew/detail/lifespan_family.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// Lifespans inside lifespans. A child is driven by the hooks of its stage in the parent, one barrier at a time; when
+/// the parent gives such a hook up, what is left of the child is for the thread that is still inside.
+
+#ifndef CURFEW_DETAIL_LIFESPAN_FAMILY_HPP
+#define CURFEW_DETAIL_LIFESPAN_FAMILY_HPP
+
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <stdexcept>
+#include <stop_token>
+#include <string>
+#include <utility>
+#include <vector>
+
+// curfew/detail/config.hpp: above
+
 // ---- begin curfew/detail/lifespan_engine.hpp
 // SPDX-License-Identifier: MIT
 // Copyright (c) 2026 the curfew authors
@@ -3611,7 +4011,9 @@ struct lifespan_options {
   std::chrono::nanoseconds escalation_guard = std::chrono::milliseconds(500);
   /// Taken in the constructor. Empty: no handlers at all (tests, children).
   std::vector<int> owned_signals = {SIGTERM, SIGINT};
-  /// When set, SIGHUP is owned too and means: call this on the controller. When not, SIGHUP is left alone.
+  /// When set, SIGHUP is owned too and means: call this, on the thread in wait(), run() or poll_signals(). It has no
+  /// deadline while nothing else is asked for; after a stop request it has hang_grace left, is told so by the
+  /// lifespan's token(), and is abandoned then. When not set, SIGHUP is left alone.
   std::function<void()> on_hangup;
   exit_code_policy exit = exit_code_policy::zero_when_clean;
 };
@@ -3626,7 +4028,9 @@ enum class lifespan_event_kind : unsigned char {
   unattended          ///< a signal waited longer than the guard before anybody looked
 };
 
-/// Told to observers, one at a time, on the thread that drives the lifespan.
+/// Told to observers, one at a time and in the order in which things happened, with no lock held: by the thread in
+/// start() or stop(), by the one that watches hooks which run on that one, or by whoever notices something in wait() or
+/// poll_signals(). What happens while one of these is telling is told by it afterwards.
 struct lifespan_event {
   using enum lifespan_event_kind;
 
@@ -3674,6 +4078,7 @@ struct stage_node {
   std::array<std::optional<std::chrono::nanoseconds>, phase_count> budgets;
   std::vector<std::string> after;
   std::vector<std::unique_ptr<fence_port>> fences;
+  std::function<void()> given_up;  // told when one of its hooks is abandoned; must not throw
   bool on_controller = false;
   bool parallel = false;
 
@@ -3928,6 +4333,181 @@ CURFEW_END_NAMESPACE
 #endif  // CURFEW_DETAIL_LEAKED_HPP
 // ---- end curfew/detail/leaked.hpp
 
+// ---- begin curfew/detail/lifespan_frame.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// Which lifespans the calling thread runs user code for: what a hook or an observer calls must not wait for itself.
+
+#ifndef CURFEW_DETAIL_LIFESPAN_FRAME_HPP
+#define CURFEW_DETAIL_LIFESPAN_FRAME_HPP
+
+// curfew/detail/config.hpp: above
+
+// curfew/detail/sync.hpp: above
+
+CURFEW_BEGIN_NAMESPACE
+namespace detail {
+
+/// Marks, for as long as it lives, that the calling thread runs user code on behalf of a lifespan.
+struct lifespan_frame_tag;
+template <class Sync>
+class lifespan_frame {
+ public:
+  lifespan_frame(const void* owner, const char* what) noexcept : owner_(owner), what_(what), up_(top()) {
+    top() = this;
+  }
+  lifespan_frame(const lifespan_frame&) = delete;
+  lifespan_frame& operator=(const lifespan_frame&) = delete;
+  ~lifespan_frame() { top() = up_; }
+
+  /// The innermost frame of \p owner (a predicate) on this thread, null when there is none.
+  template <class Owner>
+  static const lifespan_frame* find(Owner owner) noexcept {
+    for (const lifespan_frame* frame = top(); frame != nullptr; frame = frame->up_) {
+      if (owner(frame->owner_)) return frame;
+    }
+    return nullptr;
+  }
+  const char* what() const noexcept { return what_; }
+
+ private:
+  static lifespan_frame*& top() noexcept { return Sync::template local<lifespan_frame_tag, lifespan_frame*>(); }
+
+  const void* owner_;
+  const char* what_;
+  lifespan_frame* up_;
+};
+
+}  // namespace detail
+CURFEW_END_NAMESPACE
+
+#endif  // CURFEW_DETAIL_LIFESPAN_FRAME_HPP
+// ---- end curfew/detail/lifespan_frame.hpp
+
+// ---- begin curfew/detail/lifespan_observers.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// Who is told what happens in a lifespan: one event at a time, in the order in which they happened, with no lock held.
+
+#ifndef CURFEW_DETAIL_LIFESPAN_OBSERVERS_HPP
+#define CURFEW_DETAIL_LIFESPAN_OBSERVERS_HPP
+
+#include <chrono>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+// curfew/detail/config.hpp: above
+
+// curfew/detail/lifespan_frame.hpp: above
+
+// curfew/detail/lifespan_types.hpp: above
+
+// curfew/detail/sync.hpp: above
+
+CURFEW_BEGIN_NAMESPACE
+namespace detail {
+
+/// Events come from whoever drives, from the thread that watches hooks beside it, and from those who wait. Whoever
+/// comes while another thread tells leaves its event in a line, and that thread tells it next: so nobody waits for an
+/// observer but its own caller, and an observer that causes an event is not entered again.
+template <class Sync>
+class lifespan_observers {
+ public:
+  using function = std::function<void(const lifespan_event&)>;
+
+  /// Copying and destroying observers is user code as much as calling them, so it happens without the lock.
+  void add(function observer) {
+    for (;;) {
+      const std::shared_ptr<const list> known = all();
+      auto next = known ? std::make_shared<list>(*known) : std::make_shared<list>();
+      next->push_back(observer);
+      std::shared_ptr<const list> published = std::move(next);
+      {
+        const std::lock_guard lock(mutex_);
+        if (all_ != known) continue;
+        all_.swap(published);
+      }
+      return;
+    }
+  }
+
+  /// \p owner: the lifespan, for frames.
+  void tell(const void* owner, lifespan_event_kind kind, const std::string& stage, lifespan_phase phase,
+            stage_outcome outcome, int signo, std::chrono::nanoseconds elapsed) noexcept {
+    try {
+      if (!all()) return;
+      lifespan_event event{kind, stage, phase, outcome, signo, elapsed};
+      {
+        const std::lock_guard lock(mutex_);
+        if (telling_) {
+          line_.push_back(std::move(event));
+          return;
+        }
+        telling_ = true;
+      }
+      tell_all(owner, event);
+    } catch (...) {  // no memory to say it
+      count_error();
+    }
+  }
+
+  unsigned errors() const noexcept { return errors_.load(std::memory_order_seq_cst); }
+  void forget_errors() noexcept { errors_.store(0, std::memory_order_seq_cst); }
+
+ private:
+  using list = std::vector<function>;
+
+  std::shared_ptr<const list> all() const noexcept {
+    const std::lock_guard lock(mutex_);
+    return all_;
+  }
+  void count_error() noexcept { errors_.fetch_add(1, std::memory_order_seq_cst); }
+
+  void tell_all(const void* owner, lifespan_event& event) noexcept {
+    const lifespan_frame<Sync> frame(owner, "an observer");
+    for (;;) {
+      const std::shared_ptr<const list> observers = all();
+      for (const auto& observer : *observers) {
+        try {
+          observer(event);
+        } catch (...) {
+          count_error();
+        }
+      }
+      const std::lock_guard lock(mutex_);
+      if (line_.empty()) {
+        telling_ = false;
+        return;
+      }
+      event = std::move(line_.front());
+      line_.pop_front();
+    }
+  }
+
+  typename Sync::template atomic<unsigned> errors_{0};  // exceptions that observers let out
+
+  mutable typename Sync::mutex mutex_;
+  // Guarded by mutex_:
+  std::shared_ptr<const list> all_;
+  std::deque<lifespan_event> line_;  // happened while somebody was being told
+  bool telling_ = false;
+};
+
+}  // namespace detail
+CURFEW_END_NAMESPACE
+
+#endif  // CURFEW_DETAIL_LIFESPAN_OBSERVERS_HPP
+// ---- end curfew/detail/lifespan_observers.hpp
+
 // ---- begin curfew/detail/lifespan_report.hpp
 // SPDX-License-Identifier: MIT
 // Copyright (c) 2026 the curfew authors
@@ -3950,284 +4530,7 @@ CURFEW_END_NAMESPACE
 
 // curfew/detail/lifespan_types.hpp: above
 
-// ---- begin curfew/detail/signal_table.hpp
-// SPDX-License-Identifier: MIT
-// Copyright (c) 2026 the curfew authors
-
-/// \file
-/// What there is once per process about signals: who owns them, what their dispositions were before, and whether this
-/// is still the process that took them. Design and the argument for async-signal-safety: docs/design/signals.md.
-
-#ifndef CURFEW_DETAIL_SIGNAL_TABLE_HPP
-#define CURFEW_DETAIL_SIGNAL_TABLE_HPP
-
-#include <cerrno>
-#include <csignal>
-#include <cstdint>
-#include <cstdlib>
-#include <cstring>
-#include <string>
-#include <type_traits>
-
-// curfew/detail/config.hpp: above
-
-// curfew/detail/sync.hpp: above
-
-#if CURFEW_POSIX
-#include <signal.h>
-#include <unistd.h>
-#endif
-#if defined(__linux__)
-#include <sys/syscall.h>
-#endif
-
-CURFEW_BEGIN_NAMESPACE
-namespace detail {
-
-/// Signals are numbered 1 to 64 at most, one bit each.
-inline constexpr int signal_limit = 65;
-constexpr bool is_signal(int signo) noexcept {
-  return signo > 0 && signo < signal_limit;
-}
-constexpr std::uint64_t signal_bit(int signo) noexcept {
-  return is_signal(signo) ? std::uint64_t{1} << (signo - 1) : 0;
-}
-
-/// The signal that may mean "reload", 0 where there is none.
-#if CURFEW_POSIX
-inline constexpr int hangup_signal = SIGHUP;
-#else
-inline constexpr int hangup_signal = 0;
-#endif
-
-/// "SIGTERM" for those that people send, "signal 42" for the others.
-inline std::string signal_name(int signo) {
-  switch (signo) {
-    case SIGINT:
-      return "SIGINT";
-    case SIGTERM:
-      return "SIGTERM";
-#if CURFEW_POSIX
-    case SIGHUP:
-      return "SIGHUP";
-    case SIGQUIT:
-      return "SIGQUIT";
-    case SIGUSR1:
-      return "SIGUSR1";
-    case SIGUSR2:
-      return "SIGUSR2";
-#endif
-    default:
-      return "signal " + std::to_string(signo);
-  }
-}
-
-#if CURFEW_POSIX
-
-using signal_handler = void (*)(int);
-
-inline sigset_t signal_set(std::uint64_t bits) noexcept {
-  sigset_t set;
-  sigemptyset(&set);
-  for (int signo = 1; signo < signal_limit; ++signo) {
-    if ((bits & signal_bit(signo)) != 0) sigaddset(&set, signo);
-  }
-  return set;
-}
-
-/// Installed for every signal the kit takes: SA_RESTART spares foreign system calls, SA_ONSTACK small stacks, and the
-/// full mask keeps handlers from nesting.
-inline struct sigaction disposition_of(signal_handler handler) noexcept {
-  struct sigaction action {};
-  action.sa_handler = handler;
-  action.sa_flags = SA_RESTART | SA_ONSTACK;
-  sigfillset(&action.sa_mask);
-  return action;
-}
-
-/// Makes the disposition of \p signo what it was when \p before was asked for, bit for bit. glibc adds a flag of its
-/// own to everything it installs, also where there is no handler that could need it; that one is taken off again.
-inline void put_back(int signo, const struct sigaction& before) noexcept {
-  ::sigaction(signo, &before, nullptr);
-#if defined(__linux__) && defined(__x86_64__)
-  struct sigaction now {};
-  if (::sigaction(signo, nullptr, &now) != 0 || now.sa_flags == before.sa_flags) return;
-  if (now.sa_handler != SIG_DFL && now.sa_handler != SIG_IGN) return;
-  struct kernel_action {
-    void (*handler)(int);
-    unsigned long flags;
-    void (*restorer)();
-    std::uint64_t mask;
-  } raw{};
-  if (::syscall(SYS_rt_sigaction, signo, nullptr, &raw, sizeof raw.mask) != 0) return;
-  raw.flags = static_cast<unsigned>(before.sa_flags);
-  raw.restorer = nullptr;
-  std::memcpy(&raw.mask, &before.sa_mask, sizeof raw.mask);  // a sanitizer in between has filled it
-  ::syscall(SYS_rt_sigaction, signo, &raw, nullptr, sizeof raw.mask);
-#endif
-}
-
-inline bool has_disposition(int signo, signal_handler handler) noexcept {
-  struct sigaction now {};
-  return ::sigaction(signo, nullptr, &now) == 0 && now.sa_handler == handler;
-}
-
-/// Lives for ever and is only ever reached through the one object below. Its atomics are those of the production
-/// policy whatever the policy of the owner: a handler may interrupt any thread at any instruction, also one that a
-/// policy is just moving about.
-///
-/// - `owner`: pid of the process whose lifespan owns signals; 0: nobody. Another pid: left over from before a fork.
-/// - `owned`: the signals `shutdown_owned` answers for; written before `owner`.
-/// - `bell`: where a handler rings; -1 while nobody listens.
-/// - `running`: handlers between their first and their last access to anything here. The bell is closed only after the
-///   owner has withdrawn it and has seen this at 0.
-/// - `mark`: an int in a page that a fork wipes. 1 in the process that took the signals, 0 in its children; null where
-///   the system cannot do that and the handler has to ask for the pid.
-/// - `restored`: the handlers that were put back when the last owner went, for stragglers; see step_aside().
-/// - `reading`, `changing`: scans of the environment under way, and whether this shared object is changing it. A scan
-///   that finds `changing` set gives up, since then it is this object that owns; a change waits for `reading` to be 0.
-/// - `process`: the process that `running`, `reading` and `changing` are about; a forked child starts them afresh.
-/// - `lock`: pid of the thread's process while dispositions are changed, 0 when free; never taken in a handler. A child
-///   that inherits it held takes it over.
-struct signal_table {
-  template <class T>
-  using atomic = std_sync::atomic<T>;
-
-  atomic<int> owner{0};
-  atomic<std::uint64_t> owned{0};
-  atomic<int> bell{-1};
-  atomic<unsigned> running{0};
-  atomic<atomic<int>*> mark{nullptr};
-  atomic<unsigned> reading{0};
-  atomic<bool> changing{false};
-  atomic<int> process{0};
-  atomic<signal_handler> restored[signal_limit]{};
-  atomic<int> lock{0};
-
-  // Guarded by `lock`: what was there before, and which of the owned signals were really taken.
-  struct sigaction saved[signal_limit] {};
-  std::uint64_t taken = 0;
-  signal_handler handler = nullptr;
-
-  /// Async-signal-safe. No system call where `mark` works.
-  bool in_owner_process() const noexcept {
-    const int pid = owner.load(std::memory_order_seq_cst);
-    if (pid == 0) return false;
-    const atomic<int>* page = mark.load(std::memory_order_seq_cst);
-    return page != nullptr ? page->load(std::memory_order_seq_cst) == 1 : pid == ::getpid();
-  }
-};
-static_assert(std_sync::atomic<int>::is_always_lock_free && std_sync::atomic<std::uint64_t>::is_always_lock_free);
-static_assert(std::is_trivially_destructible_v<signal_table>);
-
-CURFEW_VISIBLE inline constinit signal_table process_signals{};
-
-/// Bounds a handler's stay, so that the owner can tell when none is left.
-class handler_scope {
- public:
-  handler_scope() noexcept : errno_(errno) { process_signals.running.fetch_add(1, std::memory_order_seq_cst); }
-  handler_scope(const handler_scope&) = delete;
-  handler_scope& operator=(const handler_scope&) = delete;
-  ~handler_scope() {
-    process_signals.running.fetch_sub(1, std::memory_order_seq_cst);
-    errno = errno_;
-  }
-
- private:
-  int errno_;
-};
-
-/// After the caller has withdrawn what handlers use: returns when none that may have seen it is still running. Ends,
-/// because a handler never waits for anything.
-inline void await_handlers() noexcept {
-  while (process_signals.running.load(std::memory_order_seq_cst) != 0) std_sync::yield();
-}
-
-/// What the owner's handler does when there is no owner. In a forked child: lets the signal do what it does by default.
-/// In the owner's process, later: a straggler, whose frame was made before its disposition was restored, raises the
-/// signal again for the restored one; so does a handler that somebody had saved and put back, with the default. Called
-/// by somebody else's handler, which is what is left, it does nothing: raising would only bring that one back.
-inline void step_aside(int signo, signal_handler self) noexcept {
-  struct sigaction now {};
-  ::sigaction(signo, nullptr, &now);
-  if (process_signals.owner.load(std::memory_order_seq_cst) != 0 || now.sa_handler == self) {
-    struct sigaction original {};
-    original.sa_handler = SIG_DFL;
-    ::sigaction(signo, &original, nullptr);
-  } else if (now.sa_handler != process_signals.restored[signo].load(std::memory_order_seq_cst)) {
-    return;
-  }
-  ::raise(signo);  // blocked until this handler returns
-}
-
-class disposition_lock {
- public:
-  disposition_lock() noexcept {
-    const int self = ::getpid();
-    for (int holder = 0; !process_signals.lock.compare_exchange_weak(holder, self, std::memory_order_seq_cst,
-                                                                     std::memory_order_seq_cst);) {
-      if (holder == self) {
-        holder = 0;
-        std_sync::yield();
-      }
-    }
-    if (process_signals.process.exchange(self, std::memory_order_seq_cst) == self) return;
-    process_signals.running.store(0, std::memory_order_seq_cst);
-    process_signals.reading.store(0, std::memory_order_seq_cst);
-    process_signals.changing.store(false, std::memory_order_seq_cst);
-  }
-  disposition_lock(const disposition_lock&) = delete;
-  disposition_lock& operator=(const disposition_lock&) = delete;
-  ~disposition_lock() { process_signals.lock.store(0, std::memory_order_seq_cst); }
-};
-
-/// Unblocks \p bits on the calling thread and returns those that were blocked.
-inline std::uint64_t unblock_signals(std::uint64_t bits) noexcept {
-  const sigset_t set = signal_set(bits);
-  sigset_t before;
-  if (::pthread_sigmask(SIG_UNBLOCK, &set, &before) != 0) return 0;
-  std::uint64_t blocked = 0;
-  for (int signo = 1; signo < signal_limit; ++signo) {
-    if ((bits & signal_bit(signo)) != 0 && sigismember(&before, signo) == 1) blocked |= signal_bit(signo);
-  }
-  return blocked;
-}
-
-inline void block_signals(std::uint64_t bits) noexcept {
-  const sigset_t set = signal_set(bits);
-  ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
-}
-
-/// Ends the process by the default action of \p signo, as if it had never been caught. Process 1, to which default
-/// actions do not apply, leaves with the code a shell would report.
-[[noreturn]] inline void die_by_signal(int signo) noexcept {
-  struct sigaction original {};
-  original.sa_handler = SIG_DFL;
-  ::sigaction(signo, &original, nullptr);
-  unblock_signals(signal_bit(signo));
-  ::raise(signo);
-  std::_Exit(128 + signo);
-}
-
-#else
-
-using signal_handler = void (*)(int);
-
-inline std::uint64_t unblock_signals(std::uint64_t) noexcept {
-  return 0;
-}
-inline void block_signals(std::uint64_t) noexcept {}
-[[noreturn]] inline void die_by_signal(int signo) noexcept {
-  std::_Exit(128 + signo);
-}
-
-#endif
-
-}  // namespace detail
-CURFEW_END_NAMESPACE
-
-#endif  // CURFEW_DETAIL_SIGNAL_TABLE_HPP
-// ---- end curfew/detail/signal_table.hpp
+// curfew/detail/signal_table.hpp: above
 
 CURFEW_BEGIN_NAMESPACE
 
@@ -4374,7 +4677,9 @@ CURFEW_END_NAMESPACE
 #include <chrono>
 #include <climits>
 #include <cstdint>
+#include <mutex>
 #include <system_error>
+#include <type_traits>
 
 // curfew/detail/config.hpp: above
 
@@ -4403,11 +4708,11 @@ inline void ring_bell(int descriptor) noexcept {
 
 /// May be rung by any thread and by signal handlers; at most one thread at a time waits (its owner sees to that).
 template <class Sync>
-class wakeup {
+class descriptor_wakeup {
  public:
   using clock = typename Sync::clock;
 
-  wakeup() {
+  descriptor_wakeup() {
 #if defined(__linux__)
     ends_[0] = ends_[1] = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (ends_[0] < 0) throw std::system_error(errno, std::generic_category(), "curfew: eventfd");
@@ -4419,9 +4724,9 @@ class wakeup {
     }
 #endif
   }
-  wakeup(const wakeup&) = delete;
-  wakeup& operator=(const wakeup&) = delete;
-  ~wakeup() {
+  descriptor_wakeup(const descriptor_wakeup&) = delete;
+  descriptor_wakeup& operator=(const descriptor_wakeup&) = delete;
+  ~descriptor_wakeup() {
     ::close(ends_[0]);
     if (ends_[1] != ends_[0]) ::close(ends_[1]);
   }
@@ -4469,9 +4774,11 @@ class wakeup {
 
 inline void ring_bell(int) noexcept {}
 
+#endif
+
 /// Without descriptors: a flag. There is nothing to hand to a foreign event loop then.
 template <class Sync>
-class wakeup {
+class flag_wakeup {
  public:
   using clock = typename Sync::clock;
 
@@ -4504,6 +4811,18 @@ class wakeup {
   mutable typename Sync::condition_variable rings_;
   mutable bool rung_ = false;
 };
+
+#if CURFEW_POSIX
+
+/// poll() knows one clock; a policy with a clock of its own waits by its own means.
+template <class Sync>
+using wakeup = std::conditional_t<std::is_same_v<typename Sync::clock, std_sync::clock>, descriptor_wakeup<Sync>,
+                                  flag_wakeup<Sync>>;
+
+#else
+
+template <class Sync>
+using wakeup = flag_wakeup<Sync>;
 
 #endif
 
@@ -4954,6 +5273,7 @@ inline void release_signals() noexcept {
   table.bell.store(-1, std::memory_order_seq_cst);
   await_handlers();
   change_owner_marker(nullptr);
+  if (auto* released = table.released.load(std::memory_order_seq_cst); released != nullptr) released();
 }
 
 /// Whether \p signo was taken and somebody has put another handler on top.
@@ -4999,36 +5319,6 @@ struct ownership_conflict : std::logic_error {
 
 namespace detail {
 
-/// Marks, for as long as it lives, that the calling thread runs user code on behalf of a lifespan.
-struct lifespan_frame_tag;
-template <class Sync>
-class lifespan_frame {
- public:
-  lifespan_frame(const void* owner, const char* what) noexcept : owner_(owner), what_(what), up_(top()) {
-    top() = this;
-  }
-  lifespan_frame(const lifespan_frame&) = delete;
-  lifespan_frame& operator=(const lifespan_frame&) = delete;
-  ~lifespan_frame() { top() = up_; }
-
-  /// The innermost frame of \p owner (a predicate) on this thread, null when there is none.
-  template <class Owner>
-  static const lifespan_frame* find(Owner owner) noexcept {
-    for (const lifespan_frame* frame = top(); frame != nullptr; frame = frame->up_) {
-      if (owner(frame->owner_)) return frame;
-    }
-    return nullptr;
-  }
-  const char* what() const noexcept { return what_; }
-
- private:
-  static lifespan_frame*& top() noexcept { return Sync::template local<lifespan_frame_tag, lifespan_frame*>(); }
-
-  const void* owner_;
-  const char* what_;
-  lifespan_frame* up_;
-};
-
 template <class Sync>
 class lifespan_control : public leaked_node {
  public:
@@ -5068,6 +5358,10 @@ class lifespan_control : public leaked_node {
   }
 
   stop_request request() const noexcept { return ledger_->request(); }
+  bool called_off_above() const noexcept {
+    const lifespan_control* above = parent();
+    return above != nullptr && above->request().rung != 0;
+  }
 
   bool request_stop(stop_cause cause, std::optional<int> code) noexcept {
     if (in_forked_child() || state() == lifespan_state::stopped) return false;
@@ -5114,66 +5408,33 @@ class lifespan_control : public leaked_node {
     return source_.get_token();
   }
 
-  stop_cause wait() {
-    if (in_forked_child()) return request().cause;
-    unblock_here();
-    for (;;) {
-      const std::uint64_t seen = ticket();
-      const stop_request now = request();
-      if (now.rung != 0 || state() == lifespan_state::stopped) {
-        attend(now);
-        return now.cause;
-      }
-      reload();
-      park(seen, time_point::max());
-    }
-  }
-
   int native_handle() const noexcept { return wake_.handle(); }
 
-  void poll_signals() {
-    if (in_forked_child()) return;
-    wake_.silence();
-    bool somebody_parked = false;
-    {
-      const std::lock_guard lock(mutex_);
-      ++rings_;
-      parked_.notify_all();
-      somebody_parked = polling_;
-    }
-    if (somebody_parked) wake_.ring();  // what was silenced here may have been meant for there
-    attend(request());
-    reload();
-  }
+  void observe(std::function<void(const lifespan_event&)> observer) { observers_.add(std::move(observer)); }
 
-  /// Copying and destroying observers is user code as much as calling them, so it happens without the lock.
-  void observe(std::function<void(const lifespan_event&)> observer) {
-    for (;;) {
-      std::shared_ptr<const observer_list> known;
-      {
-        const std::lock_guard lock(mutex_);
-        known = observers_;
-      }
-      auto next = known ? std::make_shared<observer_list>(*known) : std::make_shared<observer_list>();
-      next->push_back(observer);
-      std::shared_ptr<const observer_list> published = std::move(next);
-      {
-        const std::lock_guard lock(mutex_);
-        if (observers_ != known) continue;
-        observers_.swap(published);
-      }
-      return;
-    }
-  }
+  lifespan_control* parent() const noexcept { return parent_.load(std::memory_order_seq_cst); }
 
   /// The frame in which the calling thread runs code of this lifespan, or of a child of it; null otherwise.
   const lifespan_frame<Sync>* own_frame() const noexcept {
+    return lifespan_frame<Sync>::find(
+        [this](const void* owner) { return static_cast<const lifespan_control*>(owner)->is_or_is_below(this); });
+  }
+
+  /// Whether the calling thread runs code of this lifespan or of one that has a parent, near or far, in common with it.
+  bool in_family_frame() const noexcept {
     return lifespan_frame<Sync>::find([this](const void* owner) {
-      for (auto* one = static_cast<const lifespan_control*>(owner); one != nullptr; one = one->parent_) {
-        if (one == this) return true;
-      }
-      return false;
-    });
+             for (auto* one = static_cast<const lifespan_control*>(owner); one != nullptr; one = one->parent()) {
+               if (is_or_is_below(one)) return true;
+             }
+             return false;
+           }) != nullptr;
+  }
+
+  bool is_or_is_below(const void* other) const noexcept {
+    for (const lifespan_control* one = this; one != nullptr; one = one->parent()) {
+      if (one == other) return true;
+    }
+    return false;
   }
 
   /// Gives the signals back and, where this thread's mask was changed, the mask.
@@ -5193,7 +5454,6 @@ class lifespan_control : public leaked_node {
   void adopt_abandoned() noexcept { child_abandoned_.store(true, std::memory_order_seq_cst); }
 
  protected:
-  using observer_list = std::vector<std::function<void(const lifespan_event&)>>;
   static constexpr std::int64_t no_code = std::numeric_limits<std::int64_t>::min();
 
   // --- waiting: one thread polls the bell, the others wait for it to tell them
@@ -5229,20 +5489,7 @@ class lifespan_control : public leaked_node {
 
   void emit(lifespan_event_kind kind, const std::string& stage, lifespan_phase phase, stage_outcome outcome, int signo,
             std::chrono::nanoseconds elapsed) noexcept {
-    std::shared_ptr<const observer_list> observers;
-    {
-      const std::lock_guard lock(mutex_);
-      observers = observers_;
-    }
-    if (!observers) return;
-    const lifespan_frame<Sync> frame(this, "an observer");
-    for (const auto& observer : *observers) {
-      try {
-        observer(lifespan_event{kind, stage, phase, outcome, signo, elapsed});
-      } catch (...) {
-        observer_errors_.fetch_add(1, std::memory_order_seq_cst);
-      }
-    }
+    observers_.tell(this, kind, stage, phase, outcome, signo, elapsed);
   }
 
   void set_state(lifespan_state next) noexcept {
@@ -5287,31 +5534,6 @@ class lifespan_control : public leaked_node {
     }
   }
 
-  /// SIGHUP: once for any number of them, only while running and before any stop request.
-  void reload() noexcept {
-    if (!options_.on_hangup || hangup_signal == 0) return;
-    for (;;) {
-      const unsigned count = ledger_->count_of(hangup_signal);
-      if (request().rung != 0 || state() != lifespan_state::running) return;
-      {
-        const std::lock_guard lock(mutex_);
-        if (reloading_ || reloaded_ == count) return;
-        reloading_ = true;
-        reloaded_ = count;
-      }
-      try {
-        const lifespan_frame<Sync> frame(this, "the reload function");
-        options_.on_hangup();
-      } catch (const std::exception& e) {
-        add_note({"reload failed: ", e.what()});
-      } catch (...) {
-        add_note({"reload failed"});
-      }
-      const std::lock_guard lock(mutex_);
-      reloading_ = false;
-    }
-  }
-
   void unblock_here() {
     if (wanted_ == 0) return;
     const std::uint64_t bits = unblock_signals(wanted_);
@@ -5328,17 +5550,18 @@ class lifespan_control : public leaked_node {
   const lifespan_options options_;
   const long pid_;
   const wakeup<Sync> wake_;
+  lifespan_observers<Sync> observers_;
   stop_ledger<Sync> own_ledger_;
   stop_ledger<Sync>* ledger_ = &own_ledger_;
   std::uint64_t wanted_ = 0;  // signals owned, one bit each
   bool handed_back_ = false;
-  lifespan_control* parent_ = nullptr;
+  // Of a child; set before it starts, and cleared when its parent goes and no thread can be inside it any more.
+  typename Sync::template atomic<lifespan_control*> parent_{nullptr};
 
   typename Sync::template atomic<lifespan_state> state_{lifespan_state::idle};
   typename Sync::template atomic<std::int64_t> code_{no_code};
   typename Sync::template atomic<bool> stage_failed_{false};
   typename Sync::template atomic<bool> unattended_{false};  // said, or found not to be so
-  typename Sync::template atomic<unsigned> observer_errors_{0};
   typename Sync::template atomic<bool> child_abandoned_{false};
 
   // What times are counted from: start(), then the stop request. Written by the controller between its hooks.
@@ -5350,10 +5573,9 @@ class lifespan_control : public leaked_node {
   std::uint64_t rings_ = 0;  // how often somebody has come back from the bell
   bool polling_ = false;     // somebody is at the bell
   bool busy_ = false;        // somebody is inside start() or stop(), and drives
-  bool reloading_ = false;
+  bool reloading_ = false;   // somebody is inside on_hangup
   unsigned reloaded_ = 0;
   std::stop_source source_;
-  std::shared_ptr<const observer_list> observers_;
   std::vector<stage_record> failures_;
   std::vector<std::string> notes_;
   std::vector<std::pair<typename Sync::thread_id, std::uint64_t>> masks_;
@@ -5407,8 +5629,11 @@ namespace detail {
 ///     running -> finished    the hook's thread, when the hook has returned or thrown
 ///     running -> abandoned   the watcher, at the deadline
 ///     abandoned -> late      the hook's thread, if the hook ends after all
+///     left                   the same thread, after its thread_local destructors; only then is it joined
 ///
 /// Whoever leaves `running` first wins; `error` and `ended` are written before `finished` and read after it.
+inline constexpr std::chrono::milliseconds thread_exit_grace{100};
+
 enum class hook_progress : unsigned char { running, finished, abandoned, late };
 
 /// Made before the first hook runs, so that a stop has nothing left to allocate.
@@ -5431,8 +5656,11 @@ struct hook_call : leaked_node {
   time_point ended{};
   std::exception_ptr error;
 
-  // Set while a thread runs the hook: what that thread needs even after everybody else has gone.
+  // While a thread runs the hook: what it needs even after everybody else has gone, its hold on this, and whether it
+  // has nothing left to do but to end.
   std::shared_ptr<lifespan_control<Sync>> owner;
+  std::shared_ptr<hook_call> held_by_thread;
+  typename Sync::template atomic<bool> left{false};
   typename Sync::thread thread;
 
   // Of the watcher:
@@ -5513,7 +5741,9 @@ class lifespan_runner : public lifespan_control<Sync>, public std::enable_shared
         this->add_note({"no thread to watch the hooks that run on the controller"});
       }
       for (const auto& one : calls) {
-        if (one->here) perform(*one, this);
+        if (!one->here) continue;
+        perform(*one, this);
+        this->ring();
       }
     }
     if (watcher.joinable()) {
@@ -5560,7 +5790,11 @@ class lifespan_runner : public lifespan_control<Sync>, public std::enable_shared
   bool launch(const std::shared_ptr<call>& one) noexcept {
     one->owner = this->shared_from_this();
     try {
-      one->thread = typename Sync::thread([one] { perform(*one, one->owner.get()); });
+      one->thread = typename Sync::thread([one] {
+        one->held_by_thread = one;
+        Sync::at_thread_exit(&lifespan_runner::leave, one.get());
+        perform(*one, one->owner.get());
+      });
       return true;
     } catch (const std::exception& e) {
       one->owner.reset();
@@ -5586,6 +5820,15 @@ class lifespan_runner : public lifespan_control<Sync>, public std::enable_shared
                                               std::memory_order_seq_cst)) {
       one.progress.store(hook_progress::late, std::memory_order_seq_cst);
     }
+  }
+
+  /// The hook's thread, after its thread_local objects have gone. Whoever sees `left` joins the thread, so `owner` is
+  /// there to the end.
+  static void leave(void* call_of_thread) noexcept {
+    auto& one = *static_cast<call*>(call_of_thread);
+    const auto held = std::move(one.held_by_thread);
+    const base* owner = one.owner.get();
+    one.left.store(true, std::memory_order_seq_cst);
     owner->ring();
   }
 
@@ -5634,9 +5877,15 @@ class lifespan_runner : public lifespan_control<Sync>, public std::enable_shared
   /// A hook that only its own return can end is looked at again when that rings.
   static time_point next_look(const call& one) noexcept {
     time_point next = one.told_hung ? time_point::max() : one.deadline;
+    if (one.owner && one.progress.load(std::memory_order_seq_cst) == hook_progress::finished) next = gone_by(one);
     if (!one.told_slow) next = std::min(next, one.slow_at);
     if (!one.cut_fired && !one.hook_over) next = std::min(next, one.soft_at);
     return next;
+  }
+
+  /// When the thread of a hook that has returned is to be gone; even of one that returned in the last moment.
+  static time_point gone_by(const call& one) noexcept {
+    return std::max(one.deadline, later_by(one.ended, thread_exit_grace));
   }
 
   void step(const std::shared_ptr<call>& one, time_point now) noexcept {
@@ -5645,14 +5894,21 @@ class lifespan_runner : public lifespan_control<Sync>, public std::enable_shared
         hook_progress running = hook_progress::running;
         if (one->progress.compare_exchange_strong(running, hook_progress::abandoned, std::memory_order_seq_cst,
                                                   std::memory_order_seq_cst)) {
-          abandon(one, now);
+          abandon(one, now, " hook still running after ");
           return;
         }
       }
       if (one->progress.load(std::memory_order_seq_cst) == hook_progress::finished) {
-        if (one->thread.joinable()) one->thread.join();
-        one->owner.reset();
-        one->hook_over = true;
+        if (!one->owner) {
+          one->hook_over = true;
+        } else if (one->left.load(std::memory_order_seq_cst)) {
+          one->thread.join();
+          one->owner.reset();
+          one->hook_over = true;
+        } else if (now >= gone_by(*one)) {
+          abandon(one, now, " hook has returned, but a thread_local destructor of its thread is still running after ");
+          return;
+        }
       }
     }
     if (one->hook_over && fences_settled(*one, now)) return;
@@ -5724,13 +5980,14 @@ class lifespan_runner : public lifespan_control<Sync>, public std::enable_shared
     this->emit(lifespan_event_kind::stage_end, one.stage->name, one.phase, outcome, 0, one.record.took);
   }
 
-  void abandon(const std::shared_ptr<call>& one, time_point now) noexcept {
+  void abandon(const std::shared_ptr<call>& one, time_point now, const char* what) noexcept {
     one->thread.detach();
     leak(*one, one);
     any_abandoned_ = true;
+    if (one->stage->given_up) one->stage->given_up();
     const auto running = now - one->began;
     try {
-      abandoned_.push_back("stage '" + one->stage->name + "': " + to_string(one->phase) + " hook still running after " +
+      abandoned_.push_back("stage '" + one->stage->name + "': " + to_string(one->phase) + what +
                            milliseconds_text(running));
     } catch (...) {
     }
@@ -6006,7 +6263,7 @@ class lifespan_plan : public lifespan_runner<Sync> {
       const std::lock_guard lock(this->mutex_);
       report_.notes = std::move(this->notes_);
     }
-    report_.observer_errors = this->observer_errors_.load(std::memory_order_seq_cst);
+    report_.observer_errors = this->observers_.errors();
     report_.exit_code = exit_code();
     report_.total = this->elapsed();
     Sync::here("lifespan.stop.finished");
@@ -6072,7 +6329,7 @@ class lifespan_engine : public lifespan_plan<Sync> {
     const auto keep = this->shared_from_this();
     if (this->in_forked_child()) return false;
     if (this->own_frame() != nullptr) return this->state() == lifespan_state::running;
-    if (!claim(lifespan_state::idle)) return this->state() == lifespan_state::running;
+    if (claim(lifespan_state::idle) != claimed::yes) return this->state() == lifespan_state::running;
     try {
       this->prepare();
       this->unblock_here();
@@ -6095,7 +6352,14 @@ class lifespan_engine : public lifespan_plan<Sync> {
       return report_;
     }
     Sync::here("lifespan.stop.requested");
-    if (!claim_stop()) return report_;
+    switch (claim_stop()) {
+      case claimed::yes:
+        break;
+      case claimed::refused:
+        return report_;
+      case claimed::hopeless:
+        return given_up() ? lost_ : report_;
+    }
     Sync::here("lifespan.stop.claimed");
     run_stop();
     let_go();
@@ -6111,7 +6375,7 @@ class lifespan_engine : public lifespan_plan<Sync> {
     const auto keep = this->shared_from_this();
     std::stop_source fresh;
     std::vector<stage_record> failures;  // destroyed without the lock: their exceptions are user code
-    if (!claim(lifespan_state::stopped)) return false;
+    if (claim(lifespan_state::stopped) != claimed::yes) return false;
     if (this->abandoned_anything()) {
       let_go();
       return false;
@@ -6129,7 +6393,7 @@ class lifespan_engine : public lifespan_plan<Sync> {
          {&this->hurried_, &this->parent_hurries_, &this->parent_cuts_, &this->stage_failed_, &this->unattended_}) {
       flag->store(false, std::memory_order_seq_cst);
     }
-    this->observer_errors_.store(0, std::memory_order_seq_cst);
+    this->observers_.forget_errors();
     this->code_.store(plan::no_code, std::memory_order_seq_cst);
     this->ledger_->forget(counted_);
     {
@@ -6145,78 +6409,14 @@ class lifespan_engine : public lifespan_plan<Sync> {
 
   /// The signal to die of when the policy is reraise and the stop was clean; 0 otherwise.
   int signal_to_reraise() const noexcept {
-    const bool due = options_.exit == exit_code_policy::reraise && this->parent_ == nullptr &&
+    const bool due = options_.exit == exit_code_policy::reraise && this->parent() == nullptr &&
                      report_.cause == stop_cause::signal && report_.signal != 0 && !start_failed_ && !stop_failed_ &&
                      !this->stage_failed_.load(std::memory_order_seq_cst) && !this->abandoned_anything() &&
                      this->code_.load(std::memory_order_seq_cst) == plan::no_code;
     return due ? report_.signal : 0;
   }
 
-  // --- with children
-
-  void adopt(std::shared_ptr<lifespan_engine> child) {
-    if (child->owns_signals()) {
-      throw ownership_conflict("lifespan '" + options_.name + "': its child '" + child->options_.name +
-                               "' must not own signals");
-    }
-    if (child.get() == this || child->parent_ != nullptr || child->state() != lifespan_state::idle) {
-      throw std::logic_error("lifespan '" + options_.name + "': '" + child->options_.name +
-                             "' cannot become its child");
-    }
-    children_.push_back(child);
-    child->parent_ = this;
-  }
-
-  /// Takes back the last adopt().
-  void disown(const std::shared_ptr<lifespan_engine>& child) noexcept {
-    child->parent_ = nullptr;
-    children_.pop_back();
-  }
-
-  /// Before this lifespan goes; its children may outlive it.
-  void orphan_children() noexcept {
-    for (const auto& child : children_) child->parent_ = nullptr;
-    children_.clear();
-  }
-
-  /// As a child; both are called by a hook of the parent, with that hook's context.
-  void start_under(const stage_context& above) {
-    face(above);
-    const std::stop_callback pressed(above.token, presser{this});
-    if (!start()) throw std::runtime_error("child lifespan '" + options_.name + "' did not start");
-  }
-  void stop_under(lifespan_phase barrier, const stage_context& above) {
-    const auto keep = this->shared_from_this();
-    const driver only(driven_);
-    if (!only) {
-      throw std::runtime_error("child lifespan '" + options_.name + "' is still busy with an earlier barrier");
-    }
-    face(above);
-    const std::stop_callback pressed(above.token, presser{this});
-    if (barrier == lifespan_phase::close) {
-      this->request_stop(stop_cause::parent, std::nullopt);
-      led_ = claim_stop();
-      if (!led_) return;  // stopped on its own before its parent was
-      this->attend(this->request());
-      open_stop(lifespan_state::closing);
-      this->close_barrier();
-    } else if (led_ && barrier == lifespan_phase::drain) {
-      this->set_state(lifespan_state::draining);
-      this->drain_barrier();
-    } else if (led_) {
-      this->set_state(lifespan_state::stopping);
-      this->stop_barrier();
-      this->finish(false);
-      led_ = false;
-      let_go();
-      if (this->abandoned_anything()) this->parent_->adopt_abandoned();
-      if (stop_failed_ || this->abandoned_anything()) {
-        throw std::runtime_error("child lifespan '" + options_.name + "' did not stop cleanly");
-      }
-    }
-  }
-
- private:
+ protected:
   using plan::baseline_;
   using plan::calls_;
   using plan::counted_;
@@ -6229,59 +6429,38 @@ class lifespan_engine : public lifespan_plan<Sync> {
   using plan::stop_failed_;
   using plan::told_displaced_;
 
-  struct presser {
-    lifespan_engine* self;
-    void operator()() const noexcept { self->press(static_cast<const lifespan_engine*>(self->parent_)->hurried()); }
-  };
-
-  class driver {
-   public:
-    using flag = typename Sync::template atomic<bool>;
-    explicit driver(flag& taken) noexcept
-        : taken_(taken.exchange(true, std::memory_order_seq_cst) ? nullptr : &taken) {}
-    driver(const driver&) = delete;
-    driver& operator=(const driver&) = delete;
-    ~driver() {
-      if (taken_ != nullptr) taken_->store(false, std::memory_order_seq_cst);
-    }
-    explicit operator bool() const noexcept { return taken_ != nullptr; }
-
-   private:
-    flag* taken_;
-  };
-
-  /// Nothing here is to outlast the hook above, so an eighth of its time is kept back.
-  void face(const stage_context& above) noexcept {
-    this->parent_cuts_.store(false, std::memory_order_seq_cst);
-    if (above.pressure != urgency::normal) this->parent_hurries_.store(true, std::memory_order_seq_cst);
-    const bool bounded = above.deadline != time_point::max();
-    this->ceiling_ = bounded ? above.deadline - (above.deadline - clock::now()) / 8 : above.deadline;
-  }
-
   // --- who drives
 
-  /// True: the state is \p wanted and the caller drives. False: it is something else, and nobody drives.
-  bool claim(lifespan_state wanted) noexcept {
+  /// What came of the wish to drive. `refused`: the state is another one, and nobody drives. `hopeless`: somebody
+  /// drives whose end the caller must not wait for.
+  enum class claimed : unsigned char { yes, refused, hopeless };
+
+  claimed claim(lifespan_state wanted) noexcept {
+    const bool relative = this->in_family_frame();
     for (;;) {
       const std::uint64_t seen = this->ticket();
       Sync::here("lifespan.claim.looking");
       {
         const std::lock_guard lock(this->mutex_);
         if (!this->busy_) {
-          if (this->state() != wanted) return false;
+          if (this->state() != wanted) return claimed::refused;
           this->busy_ = true;
-          return true;
+          return claimed::yes;
         }
+        if (given_up_ || (led_ && relative)) return claimed::hopeless;
       }
       this->park(seen, time_point::max());
     }
   }
 
-  /// True: the caller drives the stop. False: it is over.
-  bool claim_stop() noexcept {
+  /// `yes`: the caller drives the stop. `refused`: it is over.
+  claimed claim_stop() noexcept {
     for (;;) {
-      if (claim(lifespan_state::running) || claim(lifespan_state::idle)) return true;
-      if (this->state() == lifespan_state::stopped) return false;
+      for (const auto state : {lifespan_state::running, lifespan_state::idle}) {
+        const claimed result = claim(state);
+        if (result != claimed::refused) return result;
+      }
+      if (this->state() == lifespan_state::stopped) return claimed::refused;
     }
   }
 
@@ -6295,9 +6474,7 @@ class lifespan_engine : public lifespan_plan<Sync> {
 
   // --- up
 
-  bool called_off() const noexcept {
-    return this->request().rung != 0 || (this->parent_ != nullptr && this->parent_->request().rung != 0);
-  }
+  bool called_off() const noexcept { return this->request().rung != 0 || this->called_off_above(); }
 
   /// Whether everything is up. If not, it is down again.
   bool run_start() noexcept {
@@ -6360,6 +6537,7 @@ class lifespan_engine : public lifespan_plan<Sync> {
 
   void run_stop() noexcept {
     this->attend(this->request());
+    let_reload_end();
     if (this->state() == lifespan_state::idle) {
       open_stop(std::nullopt);
       this->finish(true);
@@ -6373,6 +6551,25 @@ class lifespan_engine : public lifespan_plan<Sync> {
     this->set_state(lifespan_state::stopping);
     this->stop_barrier();
     this->finish(false);
+  }
+
+  /// A reload belongs to the running state. It is told by token() and has the grace of any other hook.
+  void let_reload_end() noexcept {
+    const time_point until = later_by(clock::now(), options_.hang_grace);
+    for (;;) {
+      const std::uint64_t seen = this->ticket();
+      {
+        const std::lock_guard lock(this->mutex_);
+        if (!this->reloading_) return;
+      }
+      if (clock::now() >= until) break;
+      this->park(seen, until);
+    }
+    this->any_abandoned_ = true;
+    try {
+      this->abandoned_.push_back("the reload function (on_hangup): still running after the stop was requested");
+    } catch (...) {
+    }
   }
 
   /// Stays up, but not ready, for a while: only for the two requests that leave time for it.
@@ -6422,10 +6619,17 @@ class lifespan_engine : public lifespan_plan<Sync> {
     this->set_state(*next);
   }
 
-  std::vector<std::shared_ptr<lifespan_engine>> children_;
-  typename Sync::template atomic<bool> driven_{false};
-  bool led_ = false;  // a stop is under way barrier by barrier, driven by the parent
+  bool given_up() const noexcept {
+    const std::lock_guard lock(this->mutex_);
+    return given_up_;
+  }
+
+  // Guarded by mutex_; of a child, see lifespan_family.hpp.
+  bool led_ = false;       // a stop is under way barrier by barrier, driven by the parent
+  bool given_up_ = false;  // the parent has abandoned a hook that drives this; never reset
+
   const lifespan_report nothing_{};
+  lifespan_report lost_;  // what stop() returns when it is hopeless; written before the start
 };
 
 }  // namespace detail
@@ -6433,6 +6637,304 @@ CURFEW_END_NAMESPACE
 
 #endif  // CURFEW_DETAIL_LIFESPAN_ENGINE_HPP
 // ---- end curfew/detail/lifespan_engine.hpp
+
+// curfew/detail/lifespan_types.hpp: above
+
+// curfew/detail/sync.hpp: above
+
+CURFEW_BEGIN_NAMESPACE
+namespace detail {
+
+template <class Sync>
+class lifespan_family : public lifespan_engine<Sync> {
+ public:
+  using engine = lifespan_engine<Sync>;
+  using typename engine::clock;
+  using typename engine::time_point;
+
+  using engine::engine;
+
+  void adopt(std::shared_ptr<lifespan_family> child) {
+    if (child->owns_signals()) {
+      throw ownership_conflict("lifespan '" + options_.name + "': its child '" + child->options_.name +
+                               "' must not own signals");
+    }
+    if (this->is_or_is_below(child.get()) || child->parent() != nullptr || child->state() != lifespan_state::idle) {
+      throw std::logic_error("lifespan '" + options_.name + "': '" + child->options_.name +
+                             "' cannot become its child");
+    }
+    lifespan_report lost;
+    lost.cause = stop_cause::parent;
+    lost.exit_code = 124;
+    lost.abandoned.push_back("lifespan '" + child->options_.name + "': given up by its parent '" + options_.name +
+                             "' while a hook was still running");
+    children_.push_back(child);
+    child->lost_ = std::move(lost);
+    child->parent_.store(this, std::memory_order_seq_cst);
+  }
+
+  /// Takes back the last adopt().
+  void disown(const std::shared_ptr<lifespan_family>& child) noexcept {
+    child->parent_.store(nullptr, std::memory_order_seq_cst);
+    children_.pop_back();
+  }
+
+  /// Before this lifespan goes; its children may outlive it. One that was given up keeps its parent: a thread may still
+  /// be inside it, and that thread keeps the parent's core alive.
+  void orphan_children() noexcept {
+    for (const auto& child : children_) {
+      if (!child->given_up()) child->parent_.store(nullptr, std::memory_order_seq_cst);
+    }
+    children_.clear();
+  }
+
+  // --- as a child; called by a hook of the parent, with that hook's context
+
+  void start_under(const stage_context& above) {
+    const auto keep = this->shared_from_this();
+    face(above);
+    const std::stop_callback pressed(above.token, presser{this});
+    const bool up = this->start();
+    if (up && this->given_up()) this->stop(stop_cause::parent);  // came up too late for a parent that has gone on
+    if (!up) throw std::runtime_error("child lifespan '" + options_.name + "' did not start");
+  }
+
+  void stop_under(lifespan_phase barrier, const stage_context& above) {
+    const auto keep = this->shared_from_this();
+    bool inside = true;
+    {
+      const std::lock_guard lock(this->mutex_);
+      inside = std::exchange(inside_, true);
+      owed_ = barrier;
+    }
+    if (inside) {
+      throw std::runtime_error("child lifespan '" + options_.name + "' is still busy with an earlier barrier");
+    }
+    face(above);
+    const std::stop_callback pressed(above.token, presser{this});
+    bool clean = pass(barrier);
+    while (falls_due(barrier)) clean = pass(barrier);
+    if (!clean) throw std::runtime_error("child lifespan '" + options_.name + "' did not stop cleanly");
+  }
+
+  /// The parent has abandoned the hook that drives this. Nobody may wait for that thread from now on, here or below.
+  void give_up() noexcept {
+    {
+      const std::lock_guard lock(this->mutex_);
+      this->given_up_ = true;
+    }
+    this->ring();
+    for (const auto& child : children_) child->give_up();
+  }
+
+ protected:
+  using engine::options_;
+
+ private:
+  using typename engine::claimed;
+
+  struct presser {
+    lifespan_family* self;
+    void operator()() const noexcept { self->press(static_cast<const lifespan_family*>(self->parent())->hurried()); }
+  };
+
+  /// Nothing here is to outlast the hook above, so an eighth of its time is kept back.
+  void face(const stage_context& above) noexcept {
+    this->parent_cuts_.store(false, std::memory_order_seq_cst);
+    if (above.pressure != urgency::normal) this->parent_hurries_.store(true, std::memory_order_seq_cst);
+    const bool bounded = above.deadline != time_point::max();
+    this->ceiling_ = bounded ? above.deadline - (above.deadline - clock::now()) / 8 : above.deadline;
+  }
+
+  /// The parent went on to later barriers while \p barrier was running: they are run now, late, each hook with its
+  /// reserve. False when there is none.
+  bool falls_due(lifespan_phase& barrier) noexcept {
+    const std::lock_guard lock(this->mutex_);
+    if (barrier == owed_) {
+      inside_ = false;
+      return false;
+    }
+    barrier = barrier == lifespan_phase::close ? lifespan_phase::drain : lifespan_phase::stop;
+    return true;
+  }
+
+  /// False when the stop is over and was not clean.
+  bool pass(lifespan_phase barrier) noexcept {
+    if (barrier == lifespan_phase::close) {
+      this->request_stop(stop_cause::parent, std::nullopt);
+      if (this->claim_stop() != claimed::yes) return true;  // stopped on its own before its parent was
+      lead(true);
+      this->attend(this->request());
+      this->open_stop(lifespan_state::closing);
+      this->close_barrier();
+    } else if (led() && barrier == lifespan_phase::drain) {
+      this->set_state(lifespan_state::draining);
+      this->drain_barrier();
+    } else if (led()) {
+      this->set_state(lifespan_state::stopping);
+      this->stop_barrier();
+      this->finish(false);
+      const bool abandoned = this->abandoned_anything();
+      const bool clean = !this->stop_failed_ && !abandoned;
+      if (abandoned) this->parent()->adopt_abandoned();
+      lead(false);
+      this->let_go();
+      return clean;
+    }
+    return true;
+  }
+
+  bool led() const noexcept {
+    const std::lock_guard lock(this->mutex_);
+    return this->led_;
+  }
+  /// Rings, because who waits for this to be over may have to know that he must not.
+  void lead(bool now) noexcept {
+    {
+      const std::lock_guard lock(this->mutex_);
+      this->led_ = now;
+    }
+    this->ring();
+  }
+
+  std::vector<std::shared_ptr<lifespan_family>> children_;
+  // Guarded by mutex_:
+  bool inside_ = false;                          // a barrier is under way
+  lifespan_phase owed_ = lifespan_phase::start;  // the last barrier that the parent has come to
+};
+
+}  // namespace detail
+CURFEW_END_NAMESPACE
+
+#endif  // CURFEW_DETAIL_LIFESPAN_FAMILY_HPP
+// ---- end curfew/detail/lifespan_family.hpp
+
+// curfew/detail/lifespan_frame.hpp: above
+
+// curfew/detail/lifespan_types.hpp: above
+
+// curfew/detail/signal_table.hpp: above
+
+// curfew/detail/sync.hpp: above
+
+CURFEW_BEGIN_NAMESPACE
+namespace detail {
+
+template <class Sync>
+class lifespan_core final : public lifespan_family<Sync> {
+ public:
+  using family = lifespan_family<Sync>;
+  using typename family::clock;
+  using typename family::time_point;
+
+  using family::family;
+
+  /// \p in_run: the caller is run(), and will do nothing but stop and leave.
+  stop_cause wait(bool in_run = false) {
+    const auto keep = this->shared_from_this();
+    if (this->in_forked_child()) return this->request().cause;
+    this->unblock_here();
+    for (;;) {
+      const std::uint64_t seen = this->ticket();
+      const stop_request now = this->request();
+      if (now.rung != 0 || this->state() == lifespan_state::stopped) {
+        this->attend(now);
+        return now.cause;
+      }
+      reload(in_run);
+      this->park(seen, time_point::max());
+    }
+  }
+
+  void poll_signals() {
+    const auto keep = this->shared_from_this();
+    if (this->in_forked_child()) return;
+    this->wake_.silence();
+    bool somebody_parked = false;
+    {
+      const std::lock_guard lock(this->mutex_);
+      ++this->rings_;
+      this->parked_.notify_all();
+      somebody_parked = this->polling_;
+    }
+    if (somebody_parked) this->wake_.ring();  // what was silenced here may have been meant for there
+    this->attend(this->request());
+    reload(false);
+  }
+
+ private:
+  using family::options_;
+
+  /// SIGHUP: once for any number of them, only while running and before any stop request.
+  void reload(bool in_run) noexcept {
+    if (!options_.on_hangup || hangup_signal == 0) return;
+    for (;;) {
+      const unsigned count = this->ledger_->count_of(hangup_signal);
+      if (this->request().rung != 0 || this->state() != lifespan_state::running) return;
+      {
+        const std::lock_guard lock(this->mutex_);
+        if (this->reloading_ || this->reloaded_ == count) return;
+        this->reloading_ = true;
+        this->reloaded_ = count;
+      }
+      typename Sync::thread watcher;
+      try {
+        watcher = typename Sync::thread([this, in_run] { watch_reload(in_run); });
+      } catch (...) {
+        this->add_note({"no thread to watch the reload function"});
+      }
+      perform_reload();
+      {
+        const std::lock_guard lock(this->mutex_);
+        this->reloading_ = false;
+      }
+      this->ring();
+      if (watcher.joinable()) watcher.join();
+    }
+  }
+
+  void perform_reload() noexcept {
+    try {
+      const lifespan_frame<Sync> frame(static_cast<const lifespan_control<Sync>*>(this), "the reload function");
+      options_.on_hangup();
+    } catch (const std::exception& e) {
+      this->add_note({"reload failed: ", e.what()});
+    } catch (...) {
+      this->add_note({"reload failed"});
+    }
+  }
+
+  /// Sees to signals while the thread that would is inside the reload function. When that does not return within the
+  /// grace after a stop request, the stop is carried out from here, and where nothing else was to follow, the process
+  /// is left from here too.
+  void watch_reload(bool in_run) noexcept {
+    time_point until = time_point::max();
+    for (;;) {
+      const std::uint64_t seen = this->ticket();
+      {
+        const std::lock_guard lock(this->mutex_);
+        if (!this->reloading_) return;
+      }
+      const stop_request now = this->request();
+      if (now.rung != 0) {
+        this->attend(now);
+        if (until == time_point::max()) until = later_by(clock::now(), options_.hang_grace);
+        if (clock::now() >= until) break;
+      }
+      this->park(seen, until);
+    }
+    this->stop(stop_cause::requested);
+    if (in_run) leave_at_once<Sync>(this->report().exit_code);
+  }
+};
+
+}  // namespace detail
+CURFEW_END_NAMESPACE
+
+#endif  // CURFEW_DETAIL_LIFESPAN_CORE_HPP
+// ---- end curfew/detail/lifespan_core.hpp
+
+// curfew/detail/lifespan_exit.hpp: above
 
 // curfew/detail/lifespan_graph.hpp: above
 
@@ -6478,6 +6980,7 @@ CURFEW_END_NAMESPACE
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
+#include <exception>
 #include <functional>
 #include <initializer_list>
 #include <memory>
@@ -6506,11 +7009,16 @@ namespace detail {
 
 #if CURFEW_POSIX
 
-/// One guard's hold on one signal; a link of that signal's stack. Guarded by the disposition lock.
+/// One guard's hold on one signal; a link of that signal's stack, or, while a lifespan owns the signal, of the queue of
+/// those who wait for its end. Guarded by the disposition lock.
 struct fallback_entry {
   int signo = 0;
   int bell = -1;
   bool listed = false;
+  bool waiting = false;
+  /// Sees to it that somebody serves what is caught; false: it cannot be done, and the entry is left alone.
+  bool (*man)(fallback_entry&) noexcept = nullptr;
+  void* service = nullptr;
   struct sigaction before {};  // what was there when it was installed
   fallback_entry* above = nullptr;
   fallback_entry* below = nullptr;
@@ -6528,6 +7036,9 @@ struct fallback_slot {
 };
 struct fallback_table {
   fallback_slot slots[signal_limit];
+  // Guarded by the disposition lock: those who wait for the end of an owner, oldest first, and whose process it is.
+  fallback_entry* waiting = nullptr;
+  int waiting_pid = 0;
 };
 static_assert(std::is_trivially_destructible_v<fallback_table>);
 
@@ -6572,14 +7083,13 @@ inline void show_to_handler(fallback_slot& slot, const struct sigaction& otherwi
   slot.bell.store(slot.newest != nullptr ? slot.newest->bell : -1, std::memory_order_seq_cst);
 }
 
-enum class installation : unsigned char { done, left_alone, refused };
+enum class installation : unsigned char { done, waits, left_alone, refused };
 
-/// On `refused`, errno says why. A signal may be caught and served, and the entry be gone again, before this returns.
-inline installation install_fallback(fallback_entry& entry) noexcept {
-  const disposition_lock lock;
-  if (is_shutdown_owned(entry.signo)) return installation::left_alone;
+/// On `refused`, errno says why. Under the lock.
+inline installation push_fallback(fallback_entry& entry) noexcept {
   if (::sigaction(entry.signo, nullptr, &entry.before) != 0) return installation::refused;
   if (is_ignored(entry.before)) return installation::left_alone;
+  if (!entry.man(entry)) return installation::refused;
   fallback_slot& slot = fallbacks.slots[entry.signo];
   if (slot.pid.load(std::memory_order_seq_cst) != ::getpid()) {  // the stack of a parent is no concern of a child
     slot.newest = nullptr;
@@ -6591,6 +7101,7 @@ inline installation install_fallback(fallback_entry& entry) noexcept {
     entry.before = slot.orphan[slot.active.load(std::memory_order_seq_cst)];
   }
   entry.below = std::exchange(slot.newest, &entry);
+  entry.above = nullptr;
   if (entry.below != nullptr) entry.below->above = &entry;
   entry.listed = true;
   show_to_handler(slot, entry.before);
@@ -6605,10 +7116,54 @@ inline installation install_fallback(fallback_entry& entry) noexcept {
   return installation::refused;
 }
 
+/// A lifespan has gone: those who came while it owned their signals are installed, the newest on top. Under the lock.
+inline void install_waiting() noexcept {
+  if (fallbacks.waiting_pid != ::getpid()) return;  // they are in the process that this one was forked from
+  while (fallback_entry* entry = fallbacks.waiting) {
+    fallbacks.waiting = entry->above;
+    entry->above = nullptr;
+    entry->waiting = false;
+    push_fallback(*entry);
+  }
+}
+
+/// Under the lock.
+inline void enqueue_waiting(fallback_entry& entry) noexcept {
+  if (std::exchange(fallbacks.waiting_pid, ::getpid()) != ::getpid()) fallbacks.waiting = nullptr;
+  fallback_entry** last = &fallbacks.waiting;
+  while (*last != nullptr) last = &(*last)->above;
+  *last = &entry;
+  entry.above = nullptr;
+  entry.waiting = true;
+  process_signals.released.store(&install_waiting, std::memory_order_seq_cst);
+}
+
+inline void dequeue_waiting(fallback_entry& entry) noexcept {
+  entry.waiting = false;
+  for (fallback_entry** link = &fallbacks.waiting; *link != nullptr; link = &(*link)->above) {
+    if (*link != &entry) continue;
+    *link = entry.above;
+    return;
+  }
+}
+
+/// A signal may be caught and served, and the entry be gone again, before this returns.
+inline installation install_fallback(fallback_entry& entry) noexcept {
+  const disposition_lock lock;
+  if ((owned_here() & signal_bit(entry.signo)) != 0) {
+    enqueue_waiting(entry);
+    return installation::waits;
+  }
+  if (is_shutdown_owned(entry.signo))
+    return installation::left_alone;  // by another shared object, which cannot tell us
+  return push_fallback(entry);
+}
+
 /// Takes \p entry off its stack and puts back what it had found, if what is there is still its own. True when a signal
 /// was caught for it that nobody has served.
 inline bool remove_fallback(fallback_entry& entry) noexcept {
   const disposition_lock lock;
+  if (entry.waiting) dequeue_waiting(entry);
   if (!entry.listed) return false;
   entry.listed = false;
   fallback_slot& slot = fallbacks.slots[entry.signo];
@@ -6674,25 +7229,26 @@ class fallback_service : public leaked_node, public std::enable_shared_from_this
       entries_[used++].signo = signo;
     }
     entries_.resize(used);
-    for (auto& entry : entries_) entry.bell = wake_.bell();
+    for (auto& entry : entries_) {
+      entry.bell = wake_.bell();
+      entry.man = [](fallback_entry& one) noexcept { return static_cast<fallback_service*>(one.service)->man(); };
+      entry.service = this;
+    }
   }
 
-  /// All or nothing. No thread is left when there is nothing to guard.
+  /// All or nothing. There is a thread from the first signal on that is really guarded.
   void start() {
-    thread_ = typename Sync::thread([self = this->shared_from_this()] { self->serve(); });
-    bool any = false;
     for (auto& entry : entries_) {
       const installation result = install_fallback(entry);
       if (result == installation::refused) {
         const int reason = errno;
         const std::string what = "fallback_signal_guard: cannot guard " + signal_name(entry.signo);
         stop();
+        if (const auto no_thread = std::exchange(no_thread_, nullptr)) std::rethrow_exception(no_thread);
         if (reason == EINVAL) throw std::invalid_argument(what);
         throw std::system_error(reason, std::generic_category(), what);
       }
-      any = any || result == installation::done;
     }
-    if (!any) stop();
   }
 
   /// Waits for a callback that is running, unless that is who calls. A signal that was caught but not served yet goes
@@ -6726,6 +7282,18 @@ class fallback_service : public leaked_node, public std::enable_shared_from_this
   bool in_forked_child() const noexcept { return ::getpid() != pid_; }
 
  private:
+  /// Under the disposition lock, which the new thread is going to want; it waits.
+  bool man() noexcept {
+    if (thread_.joinable()) return true;
+    try {
+      thread_ = typename Sync::thread([self = this->shared_from_this()] { self->serve(); });
+      return true;
+    } catch (...) {
+      no_thread_ = std::current_exception();
+      return false;
+    }
+  }
+
   void serve() noexcept {
     for (;;) {
       for (auto& entry : entries_) serve(entry);
@@ -6761,7 +7329,9 @@ class fallback_service : public leaked_node, public std::enable_shared_from_this
   const wakeup<Sync> wake_;
   std::vector<fallback_entry> entries_;
   typename Sync::template atomic<bool> over_{false};
+  // Written under the disposition lock, by whoever installs the first entry.
   typename Sync::thread thread_;
+  std::exception_ptr no_thread_;
 };
 
 #endif
@@ -6794,21 +7364,24 @@ inline bool shutdown_owned(int signo) noexcept {
 /// normal context, with no lock held; then what was there before the guard is put back and the signal is raised again,
 /// so that it ends the process, or reaches the previous handler, as if the guard had never been. That happens once per
 /// signal; its exceptions are swallowed. A lifespan that comes later takes the signal over, and gives it back to the
-/// guard when it goes. Guards nest: the newest is called first, and each passes the signal on to the one before.
+/// guard when it goes; a guard that is made under a lifespan begins to work when that has gone. Guards nest: the newest
+/// is called first, and each passes the signal on to the one before.
 ///
 /// *When not to use it.* In a program that has an ordered_lifespan for this: use a stage.
 ///
 /// *Thread safety.* installed() from any thread; a destructor waits for a callback that is running, unless it is called
-/// by it. The callback runs on a thread of the guard; there is one while a guard holds at least one signal.
+/// by it. The callback runs on a thread of the guard; there is one from the first signal on that the
+/// guard holds.
 ///
 /// *Destruction* puts back what was there before if what is there is still the guard's own, and leaves it alone
 /// otherwise. If the guard's handler is met afterwards all the same, because somebody had saved and restored it, or in
 /// a forked child, it steps aside: it restores what the guard had saved and raises the signal again.
 ///
 /// *Exceptions.* The constructor: std::invalid_argument (no such signal, one that cannot be caught, an empty callback),
-/// std::system_error, std::bad_alloc; nothing is installed then.
+/// std::system_error, std::bad_alloc; nothing is installed then. A guard whose turn comes when a lifespan
+/// goes, and for which there is no thread then, stays idle.
 ///
-/// *Cost.* Idle: a parked thread and a descriptor.
+/// *Cost.* Idle: a parked thread and a descriptor; under a lifespan the descriptor only.
 template <class Sync = std_sync>
 class basic_fallback_signal_guard {
  public:
@@ -6939,29 +7512,6 @@ bool is_empty_hook(const F& given) noexcept {
   }
 }
 
-/// Writes out what stdio holds, but does not wait for a stream that somebody who hangs has locked.
-template <class Sync>
-void flush_stdio(std::chrono::milliseconds limit) noexcept {
-  struct progress {
-    typename Sync::mutex mutex;
-    typename Sync::condition_variable ended;
-    bool over = false;
-  };
-  try {
-    const auto shared = std::make_shared<progress>();
-    typename Sync::thread([shared] {
-      std::fflush(stdout);
-      std::fflush(nullptr);
-      const std::lock_guard lock(shared->mutex);
-      shared->over = true;
-      shared->ended.notify_all();
-    }).detach();
-    std::unique_lock lock(shared->mutex);
-    shared->ended.wait_until(lock, Sync::clock::now() + limit, [&] { return shared->over; });
-  } catch (...) {  // no thread: better to lose a line than not to leave
-  }
-}
-
 }  // namespace detail
 
 /// Starts, runs and stops a process, or a part of one, in order.
@@ -6989,13 +7539,15 @@ void flush_stdio(std::chrono::milliseconds limit) noexcept {
 /// stop() return to, and to whoever reads `stopped` from state(). What precedes request_stop() is visible to whoever
 /// wait() returns to because of it.
 ///
-/// *Threads.* None while running. Each hook that is not on_controller() gets a thread of its own, which is joined when
-/// the hook ends, or never when it is abandoned. The controller, which is the thread in start() or stop(), watches it.
-/// Where no thread can be made the hook runs on the controller, unbounded, and the report says so.
+/// *Threads.* None while running (one while a reload is). Each hook that is not on_controller() gets a thread of its
+/// own, which is joined when it ends (its thread_local destructors count as its own time), or never when it is
+/// abandoned. The controller, which is the thread in start() or stop(), watches it. Where no thread can be made the
+/// hook runs on the controller, unbounded, and the report says so.
 ///
 /// *Destruction* stops what still runs, with the same bounds, then gives signals back: every disposition that is still
-/// ours becomes bit for bit what it was. Not from a hook or an observer: that terminates with the stage's name. In a
-/// forked child the destructor does nothing at all. Stages must not refer to fences that are destroyed before the stop.
+/// ours becomes bit for bit what it was. Not from a hook or an observer: that terminates with the stage's name. A child
+/// that its parent gave up may be destroyed once the parent has stopped; it does not wait for what hangs. In a forked
+/// child the destructor does nothing at all. Stages must not refer to fences that are destroyed before the stop.
 ///
 /// *Exceptions.* The constructor: ownership_conflict, std::invalid_argument (not a signal), std::system_error, and
 /// std::bad_alloc, with nothing taken. start() and run(): bad_graph and std::bad_alloc before any hook, state
@@ -7030,7 +7582,7 @@ class basic_ordered_lifespan {
     core_->stop(stop_cause::destructor);
     core_->orphan_children();
     core_->hand_back();
-    if (const int signo = core_->signal_to_reraise(); signo != 0 && !left_) leave_by_signal(signo);
+    if (const int signo = core_->signal_to_reraise(); signo != 0 && !left_) detail::leave_by_signal<Sync>(signo);
   }
 
   /// Declares a stage; the reference stays valid. Names must differ; start() checks that.
@@ -7052,6 +7604,7 @@ class basic_ordered_lifespan {
     const auto under = [core](lifespan_phase barrier) {
       return [core, barrier](const stage_context& above) { core->stop_under(barrier, above); };
     };
+    added.node_->given_up = [core] { core->give_up(); };
     return added.start([core](const stage_context& above) { core->start_under(above); })
         .close(under(lifespan_phase::close))
         .drain(under(lifespan_phase::drain))
@@ -7066,26 +7619,27 @@ class basic_ordered_lifespan {
   stop_cause wait() { return core_->wait(); }
 
   /// Requests a stop and carries it out, or waits until whoever does so is done. From a hook or an observer it only
-  /// requests; of the report, which is being written then, nothing but `cause` may be read.
+  /// requests; of the report, which is being written then, nothing but `cause` may be read. The same for a hook of a
+  /// parent, or of another child of that parent, while the parent drives this one: its end comes after that hook's. For
+  /// a child that its parent gave up while something in it hangs it returns a report that says so.
   const lifespan_report& stop(stop_cause cause = stop_cause::requested) noexcept { return core_->stop(cause); }
 
   /// start(), wait(), stop(). With an abandoned hook it does not return: it flushes stdio and leaves by `_Exit`,
-  /// because static destructors must not run under that hook's feet. With `reraise` it dies of the signal.
+  /// because static destructors must not run under that hook's feet. With `reraise` it dies of the signal. From a hook
+  /// or an observer: does nothing, EXIT_FAILURE.
   int run() {
+    if (core_->own_frame() != nullptr) return EXIT_FAILURE;
     if (core_->start()) {
-      core_->wait();
+      core_->wait(true);
       core_->stop(stop_cause::requested);
     }
     if (core_->in_forked_child()) return EXIT_FAILURE;
     const int code = core_->report().exit_code;
-    if (core_->abandoned_anything()) {
-      detail::flush_stdio<Sync>(std::chrono::milliseconds(100));
-      std::_Exit(code);
-    }
+    if (core_->abandoned_anything()) detail::leave_at_once<Sync>(code);
     if (const int signo = core_->signal_to_reraise(); signo != 0) {
       left_ = true;
       core_->hand_back();
-      leave_by_signal(signo);
+      detail::leave_by_signal<Sync>(signo);
     }
     return code;
   }
@@ -7137,12 +7691,7 @@ class basic_ordered_lifespan {
   bool reset() { return core_->reset(); }
 
  private:
-  using engine = detail::lifespan_engine<Sync>;
-
-  [[noreturn]] static void leave_by_signal(int signo) noexcept {
-    detail::flush_stdio<Sync>(std::chrono::milliseconds(100));
-    detail::die_by_signal(signo);
-  }
+  using engine = detail::lifespan_core<Sync>;
 
   std::shared_ptr<engine> core_;
   std::deque<stage> handles_;

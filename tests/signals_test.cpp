@@ -14,6 +14,7 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <filesystem>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -224,6 +225,168 @@ TEST(FallbackSignalGuard, OwnershipThatComesLaterTakesTheSignalAndGivesItBack) {
             128 + SIGTERM);
   EXPECT_EQ(log.hear(), 'b');
   EXPECT_EQ(log.hear(), 'g');
+}
+
+int threads_of_this_process() {
+  int count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task")) count += entry.exists() ? 1 : 0;
+  return count;
+}
+
+TEST(FallbackSignalGuard, OneMadeUnderALifespanWorksOnceThatHasGone) {
+  channel log;
+  EXPECT_EQ(shell_code(in_child([&]() -> int {
+              std::optional<ordered_lifespan> life(std::in_place);
+              const int before = threads_of_this_process();
+              fallback_signal_guard first({SIGTERM}, [&](int) { log.tell('1'); });
+              std::optional<fallback_signal_guard> gone(std::in_place, std::initializer_list<int>{SIGTERM},
+                                                        [&](int) { log.tell('x'); });
+              fallback_signal_guard second({SIGTERM}, [&](int) { log.tell('2'); });
+              CHILD_CHECK(threads_of_this_process() == before);  // waiting costs no thread
+              gone.reset();
+              CHILD_CHECK(life->start());
+              life->stop();
+              CHILD_CHECK(!first.installed(SIGTERM) && !second.installed(SIGTERM));
+              life.reset();
+              CHILD_CHECK(second.installed(SIGTERM) && !shutdown_owned(SIGTERM));
+              ::raise(SIGTERM);
+              await_the_end();
+            })),
+            128 + SIGTERM);
+  EXPECT_EQ(log.hear(), '2');
+  EXPECT_EQ(log.hear(), '1');
+  EXPECT_EQ(log.hear(), 0);
+}
+
+TEST(FallbackSignalGuard, OneMadeUnderALifespanWaitsForTheNextOneToo) {
+  EXPECT_EQ(shell_code(in_child([] {
+              std::atomic<int> called{0};
+              ::signal(SIGINT, SIG_IGN);
+              std::optional<ordered_lifespan> life(std::in_place);
+              fallback_signal_guard guard({SIGTERM, SIGINT}, [&](int) { ++called; });
+              std::thread([&] { CHILD_CHECK(!guard.installed(SIGTERM)); }).join();
+              for (int i = 0; i != 3; ++i) {
+                life.reset();
+                CHILD_CHECK(guard.installed(SIGTERM));
+                CHILD_CHECK(!guard.installed(SIGINT) && handler_of(SIGINT) == SIG_IGN);
+                life.emplace();
+                CHILD_CHECK(!guard.installed(SIGTERM));
+              }
+              ::raise(SIGTERM);
+              CHILD_CHECK(life->wait() == stop_cause::signal && called == 0);
+              return 0;
+            })),
+            0);
+}
+
+TEST(FallbackSignalGuard, AForkedChildDoesNotInstallWhatWaitsInItsParent) {
+  EXPECT_EQ(shell_code(in_child([] {
+              ordered_lifespan life;
+              fallback_signal_guard guard({SIGTERM}, [](int) { ::_exit(1); });
+              if (thread_sanitizer) return 0;
+              return shell_code(in_child([] {
+                { ordered_lifespan own; }
+                CHILD_CHECK(handler_of(SIGTERM) != SIG_DFL);  // what was there when it was forked: the parent's
+                ::raise(SIGTERM);                             // steps aside
+                return 2;
+              }));
+            })),
+            thread_sanitizer ? 0 : 128 + SIGTERM);
+}
+
+// --- a component and a lifespan, in every order in which they can meet
+
+/// Stands for a provider: cleans up on a signal unless somebody owns the shutdown.
+struct component {
+  explicit component(const channel& log) : log_(log) {}
+  const channel& log_;
+  fallback_signal_guard guard_{{SIGTERM, SIGHUP}, [this](int signo) { log_.tell(signo == SIGTERM ? 't' : 'h'); }};
+};
+
+TEST(Ownership, AComponentBuiltBeforeTheLifespanDoesNotTearDownUnderIt) {
+  channel log;
+  EXPECT_EQ(shell_code(in_child([&] {
+              component early(log);
+              ordered_lifespan life;
+              life.add("pool").drain([&] { log.tell('d'); }).stop([&] { log.tell('s'); });
+              life.add("kill").after("pool").start([] { ::kill(::getpid(), SIGTERM); });
+              const int code = life.run();
+              CHILD_CHECK(!early.guard_.installed(SIGTERM) && early.guard_.installed(SIGHUP));
+              return code;
+            })),
+            0);
+  EXPECT_EQ(log.hear(), 'd');
+  EXPECT_EQ(log.hear(), 's');
+  EXPECT_EQ(log.hear(), 0);
+}
+
+TEST(Ownership, AComponentBuiltByAStageOrOnAnotherThreadInstallsNothing) {
+  channel log;
+  EXPECT_EQ(shell_code(in_child([&] {
+              ordered_lifespan life;
+              std::unique_ptr<component> staged, other;
+              life.add("a").start([&] { staged = std::make_unique<component>(log); });
+              CHILD_CHECK(life.start());
+              std::thread([&] { other = std::make_unique<component>(log); }).join();
+              ::raise(SIGTERM);
+              CHILD_CHECK(life.wait() == stop_cause::signal);
+              const auto& report = life.stop();
+              CHILD_CHECK(report.displaced_handlers.empty() && other->guard_.installed(SIGHUP));
+              return report.exit_code;
+            })),
+            0);
+  EXPECT_EQ(log.hear(), 0);
+}
+
+TEST(Ownership, AComponentBuiltAfterTheLifespanHasEndedIsOnItsOwnAgain) {
+  channel log;
+  EXPECT_EQ(shell_code(in_child([&]() -> int {
+              {
+                ordered_lifespan life;
+                CHILD_CHECK(life.start());
+              }
+              component late(log);
+              CHILD_CHECK(late.guard_.installed(SIGTERM));
+              ::raise(SIGTERM);
+              await_the_end();
+            })),
+            128 + SIGTERM);
+  EXPECT_EQ(log.hear(), 't');
+}
+
+TEST(Ownership, AHangupInTheMiddleOfADrainIsForTheComponent) {
+  channel log;
+  EXPECT_EQ(shell_code(in_child([&]() -> int {
+              ordered_lifespan life;
+              component part(log);
+              life.add("runs").drain([&] {
+                log.tell('d');
+                ::kill(::getpid(), SIGHUP);
+                await_the_end();
+              });
+              CHILD_CHECK(life.start());
+              life.stop();
+              return 0;
+            })),
+            128 + SIGHUP);
+  EXPECT_EQ(log.hear(), 'd');
+  EXPECT_EQ(log.hear(), 'h');
+}
+
+TEST(Ownership, IsReleasedAfterAFailedStartAndMayBeTakenAgain) {
+  EXPECT_EQ(shell_code(in_child([] {
+              const auto before = handler_of(SIGTERM);
+              for (int i = 0; i != 3; ++i) {
+                ordered_lifespan life;
+                life.add("a").start([] { throw 7; });
+                CHILD_CHECK(!life.start() && shutdown_owned(SIGTERM));
+              }
+              CHILD_CHECK(!shutdown_owned(SIGTERM) && handler_of(SIGTERM) == before);
+              ordered_lifespan second;
+              second.add("up").start([] { ::kill(::getpid(), SIGTERM); });
+              return second.run();
+            })),
+            0);
 }
 
 TEST(FallbackSignalGuard, DestructionRestoresWhatIsStillItsOwnAndNothingElse) {

@@ -28,7 +28,8 @@
 
 #include <curfew/admission_fence.hpp>
 #include <curfew/detail/config.hpp>
-#include <curfew/detail/lifespan_engine.hpp>
+#include <curfew/detail/lifespan_core.hpp>
+#include <curfew/detail/lifespan_exit.hpp>
 #include <curfew/detail/lifespan_graph.hpp>
 #include <curfew/detail/lifespan_report.hpp>
 #include <curfew/detail/lifespan_types.hpp>
@@ -118,29 +119,6 @@ bool is_empty_hook(const F& given) noexcept {
   }
 }
 
-/// Writes out what stdio holds, but does not wait for a stream that somebody who hangs has locked.
-template <class Sync>
-void flush_stdio(std::chrono::milliseconds limit) noexcept {
-  struct progress {
-    typename Sync::mutex mutex;
-    typename Sync::condition_variable ended;
-    bool over = false;
-  };
-  try {
-    const auto shared = std::make_shared<progress>();
-    typename Sync::thread([shared] {
-      std::fflush(stdout);
-      std::fflush(nullptr);
-      const std::lock_guard lock(shared->mutex);
-      shared->over = true;
-      shared->ended.notify_all();
-    }).detach();
-    std::unique_lock lock(shared->mutex);
-    shared->ended.wait_until(lock, Sync::clock::now() + limit, [&] { return shared->over; });
-  } catch (...) {  // no thread: better to lose a line than not to leave
-  }
-}
-
 }  // namespace detail
 
 /// Starts, runs and stops a process, or a part of one, in order.
@@ -168,13 +146,15 @@ void flush_stdio(std::chrono::milliseconds limit) noexcept {
 /// stop() return to, and to whoever reads `stopped` from state(). What precedes request_stop() is visible to whoever
 /// wait() returns to because of it.
 ///
-/// *Threads.* None while running. Each hook that is not on_controller() gets a thread of its own, which is joined when
-/// the hook ends, or never when it is abandoned. The controller, which is the thread in start() or stop(), watches it.
-/// Where no thread can be made the hook runs on the controller, unbounded, and the report says so.
+/// *Threads.* None while running (one while a reload is). Each hook that is not on_controller() gets a thread of its
+/// own, which is joined when it ends (its thread_local destructors count as its own time), or never when it is
+/// abandoned. The controller, which is the thread in start() or stop(), watches it. Where no thread can be made the
+/// hook runs on the controller, unbounded, and the report says so.
 ///
 /// *Destruction* stops what still runs, with the same bounds, then gives signals back: every disposition that is still
-/// ours becomes bit for bit what it was. Not from a hook or an observer: that terminates with the stage's name. In a
-/// forked child the destructor does nothing at all. Stages must not refer to fences that are destroyed before the stop.
+/// ours becomes bit for bit what it was. Not from a hook or an observer: that terminates with the stage's name. A child
+/// that its parent gave up may be destroyed once the parent has stopped; it does not wait for what hangs. In a forked
+/// child the destructor does nothing at all. Stages must not refer to fences that are destroyed before the stop.
 ///
 /// *Exceptions.* The constructor: ownership_conflict, std::invalid_argument (not a signal), std::system_error, and
 /// std::bad_alloc, with nothing taken. start() and run(): bad_graph and std::bad_alloc before any hook, state
@@ -209,7 +189,7 @@ class basic_ordered_lifespan {
     core_->stop(stop_cause::destructor);
     core_->orphan_children();
     core_->hand_back();
-    if (const int signo = core_->signal_to_reraise(); signo != 0 && !left_) leave_by_signal(signo);
+    if (const int signo = core_->signal_to_reraise(); signo != 0 && !left_) detail::leave_by_signal<Sync>(signo);
   }
 
   /// Declares a stage; the reference stays valid. Names must differ; start() checks that.
@@ -231,6 +211,7 @@ class basic_ordered_lifespan {
     const auto under = [core](lifespan_phase barrier) {
       return [core, barrier](const stage_context& above) { core->stop_under(barrier, above); };
     };
+    added.node_->given_up = [core] { core->give_up(); };
     return added.start([core](const stage_context& above) { core->start_under(above); })
         .close(under(lifespan_phase::close))
         .drain(under(lifespan_phase::drain))
@@ -245,26 +226,27 @@ class basic_ordered_lifespan {
   stop_cause wait() { return core_->wait(); }
 
   /// Requests a stop and carries it out, or waits until whoever does so is done. From a hook or an observer it only
-  /// requests; of the report, which is being written then, nothing but `cause` may be read.
+  /// requests; of the report, which is being written then, nothing but `cause` may be read. The same for a hook of a
+  /// parent, or of another child of that parent, while the parent drives this one: its end comes after that hook's. For
+  /// a child that its parent gave up while something in it hangs it returns a report that says so.
   const lifespan_report& stop(stop_cause cause = stop_cause::requested) noexcept { return core_->stop(cause); }
 
   /// start(), wait(), stop(). With an abandoned hook it does not return: it flushes stdio and leaves by `_Exit`,
-  /// because static destructors must not run under that hook's feet. With `reraise` it dies of the signal.
+  /// because static destructors must not run under that hook's feet. With `reraise` it dies of the signal. From a hook
+  /// or an observer: does nothing, EXIT_FAILURE.
   int run() {
+    if (core_->own_frame() != nullptr) return EXIT_FAILURE;
     if (core_->start()) {
-      core_->wait();
+      core_->wait(true);
       core_->stop(stop_cause::requested);
     }
     if (core_->in_forked_child()) return EXIT_FAILURE;
     const int code = core_->report().exit_code;
-    if (core_->abandoned_anything()) {
-      detail::flush_stdio<Sync>(std::chrono::milliseconds(100));
-      std::_Exit(code);
-    }
+    if (core_->abandoned_anything()) detail::leave_at_once<Sync>(code);
     if (const int signo = core_->signal_to_reraise(); signo != 0) {
       left_ = true;
       core_->hand_back();
-      leave_by_signal(signo);
+      detail::leave_by_signal<Sync>(signo);
     }
     return code;
   }
@@ -316,12 +298,7 @@ class basic_ordered_lifespan {
   bool reset() { return core_->reset(); }
 
  private:
-  using engine = detail::lifespan_engine<Sync>;
-
-  [[noreturn]] static void leave_by_signal(int signo) noexcept {
-    detail::flush_stdio<Sync>(std::chrono::milliseconds(100));
-    detail::die_by_signal(signo);
-  }
+  using engine = detail::lifespan_core<Sync>;
 
   std::shared_ptr<engine> core_;
   std::deque<stage> handles_;

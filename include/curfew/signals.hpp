@@ -39,21 +39,24 @@ inline bool shutdown_owned(int signo) noexcept {
 /// normal context, with no lock held; then what was there before the guard is put back and the signal is raised again,
 /// so that it ends the process, or reaches the previous handler, as if the guard had never been. That happens once per
 /// signal; its exceptions are swallowed. A lifespan that comes later takes the signal over, and gives it back to the
-/// guard when it goes. Guards nest: the newest is called first, and each passes the signal on to the one before.
+/// guard when it goes; a guard that is made under a lifespan begins to work when that has gone. Guards nest: the newest
+/// is called first, and each passes the signal on to the one before.
 ///
 /// *When not to use it.* In a program that has an ordered_lifespan for this: use a stage.
 ///
 /// *Thread safety.* installed() from any thread; a destructor waits for a callback that is running, unless it is called
-/// by it. The callback runs on a thread of the guard; there is one while a guard holds at least one signal.
+/// by it. The callback runs on a thread of the guard; there is one from the first signal on that the
+/// guard holds.
 ///
 /// *Destruction* puts back what was there before if what is there is still the guard's own, and leaves it alone
 /// otherwise. If the guard's handler is met afterwards all the same, because somebody had saved and restored it, or in
 /// a forked child, it steps aside: it restores what the guard had saved and raises the signal again.
 ///
 /// *Exceptions.* The constructor: std::invalid_argument (no such signal, one that cannot be caught, an empty callback),
-/// std::system_error, std::bad_alloc; nothing is installed then.
+/// std::system_error, std::bad_alloc; nothing is installed then. A guard whose turn comes when a lifespan
+/// goes, and for which there is no thread then, stays idle.
 ///
-/// *Cost.* Idle: a parked thread and a descriptor.
+/// *Cost.* Idle: a parked thread and a descriptor; under a lifespan the descriptor only.
 template <class Sync = std_sync>
 class basic_fallback_signal_guard {
  public:

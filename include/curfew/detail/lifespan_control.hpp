@@ -32,6 +32,8 @@
 
 #include <curfew/detail/config.hpp>
 #include <curfew/detail/leaked.hpp>
+#include <curfew/detail/lifespan_frame.hpp>
+#include <curfew/detail/lifespan_observers.hpp>
 #include <curfew/detail/lifespan_report.hpp>
 #include <curfew/detail/lifespan_request.hpp>
 #include <curfew/detail/lifespan_types.hpp>
@@ -49,36 +51,6 @@ struct ownership_conflict : std::logic_error {
 };
 
 namespace detail {
-
-/// Marks, for as long as it lives, that the calling thread runs user code on behalf of a lifespan.
-struct lifespan_frame_tag;
-template <class Sync>
-class lifespan_frame {
- public:
-  lifespan_frame(const void* owner, const char* what) noexcept : owner_(owner), what_(what), up_(top()) {
-    top() = this;
-  }
-  lifespan_frame(const lifespan_frame&) = delete;
-  lifespan_frame& operator=(const lifespan_frame&) = delete;
-  ~lifespan_frame() { top() = up_; }
-
-  /// The innermost frame of \p owner (a predicate) on this thread, null when there is none.
-  template <class Owner>
-  static const lifespan_frame* find(Owner owner) noexcept {
-    for (const lifespan_frame* frame = top(); frame != nullptr; frame = frame->up_) {
-      if (owner(frame->owner_)) return frame;
-    }
-    return nullptr;
-  }
-  const char* what() const noexcept { return what_; }
-
- private:
-  static lifespan_frame*& top() noexcept { return Sync::template local<lifespan_frame_tag, lifespan_frame*>(); }
-
-  const void* owner_;
-  const char* what_;
-  lifespan_frame* up_;
-};
 
 template <class Sync>
 class lifespan_control : public leaked_node {
@@ -119,6 +91,10 @@ class lifespan_control : public leaked_node {
   }
 
   stop_request request() const noexcept { return ledger_->request(); }
+  bool called_off_above() const noexcept {
+    const lifespan_control* above = parent();
+    return above != nullptr && above->request().rung != 0;
+  }
 
   bool request_stop(stop_cause cause, std::optional<int> code) noexcept {
     if (in_forked_child() || state() == lifespan_state::stopped) return false;
@@ -165,66 +141,33 @@ class lifespan_control : public leaked_node {
     return source_.get_token();
   }
 
-  stop_cause wait() {
-    if (in_forked_child()) return request().cause;
-    unblock_here();
-    for (;;) {
-      const std::uint64_t seen = ticket();
-      const stop_request now = request();
-      if (now.rung != 0 || state() == lifespan_state::stopped) {
-        attend(now);
-        return now.cause;
-      }
-      reload();
-      park(seen, time_point::max());
-    }
-  }
-
   int native_handle() const noexcept { return wake_.handle(); }
 
-  void poll_signals() {
-    if (in_forked_child()) return;
-    wake_.silence();
-    bool somebody_parked = false;
-    {
-      const std::lock_guard lock(mutex_);
-      ++rings_;
-      parked_.notify_all();
-      somebody_parked = polling_;
-    }
-    if (somebody_parked) wake_.ring();  // what was silenced here may have been meant for there
-    attend(request());
-    reload();
-  }
+  void observe(std::function<void(const lifespan_event&)> observer) { observers_.add(std::move(observer)); }
 
-  /// Copying and destroying observers is user code as much as calling them, so it happens without the lock.
-  void observe(std::function<void(const lifespan_event&)> observer) {
-    for (;;) {
-      std::shared_ptr<const observer_list> known;
-      {
-        const std::lock_guard lock(mutex_);
-        known = observers_;
-      }
-      auto next = known ? std::make_shared<observer_list>(*known) : std::make_shared<observer_list>();
-      next->push_back(observer);
-      std::shared_ptr<const observer_list> published = std::move(next);
-      {
-        const std::lock_guard lock(mutex_);
-        if (observers_ != known) continue;
-        observers_.swap(published);
-      }
-      return;
-    }
-  }
+  lifespan_control* parent() const noexcept { return parent_.load(std::memory_order_seq_cst); }
 
   /// The frame in which the calling thread runs code of this lifespan, or of a child of it; null otherwise.
   const lifespan_frame<Sync>* own_frame() const noexcept {
+    return lifespan_frame<Sync>::find(
+        [this](const void* owner) { return static_cast<const lifespan_control*>(owner)->is_or_is_below(this); });
+  }
+
+  /// Whether the calling thread runs code of this lifespan or of one that has a parent, near or far, in common with it.
+  bool in_family_frame() const noexcept {
     return lifespan_frame<Sync>::find([this](const void* owner) {
-      for (auto* one = static_cast<const lifespan_control*>(owner); one != nullptr; one = one->parent_) {
-        if (one == this) return true;
-      }
-      return false;
-    });
+             for (auto* one = static_cast<const lifespan_control*>(owner); one != nullptr; one = one->parent()) {
+               if (is_or_is_below(one)) return true;
+             }
+             return false;
+           }) != nullptr;
+  }
+
+  bool is_or_is_below(const void* other) const noexcept {
+    for (const lifespan_control* one = this; one != nullptr; one = one->parent()) {
+      if (one == other) return true;
+    }
+    return false;
   }
 
   /// Gives the signals back and, where this thread's mask was changed, the mask.
@@ -244,7 +187,6 @@ class lifespan_control : public leaked_node {
   void adopt_abandoned() noexcept { child_abandoned_.store(true, std::memory_order_seq_cst); }
 
  protected:
-  using observer_list = std::vector<std::function<void(const lifespan_event&)>>;
   static constexpr std::int64_t no_code = std::numeric_limits<std::int64_t>::min();
 
   // --- waiting: one thread polls the bell, the others wait for it to tell them
@@ -280,20 +222,7 @@ class lifespan_control : public leaked_node {
 
   void emit(lifespan_event_kind kind, const std::string& stage, lifespan_phase phase, stage_outcome outcome, int signo,
             std::chrono::nanoseconds elapsed) noexcept {
-    std::shared_ptr<const observer_list> observers;
-    {
-      const std::lock_guard lock(mutex_);
-      observers = observers_;
-    }
-    if (!observers) return;
-    const lifespan_frame<Sync> frame(this, "an observer");
-    for (const auto& observer : *observers) {
-      try {
-        observer(lifespan_event{kind, stage, phase, outcome, signo, elapsed});
-      } catch (...) {
-        observer_errors_.fetch_add(1, std::memory_order_seq_cst);
-      }
-    }
+    observers_.tell(this, kind, stage, phase, outcome, signo, elapsed);
   }
 
   void set_state(lifespan_state next) noexcept {
@@ -338,31 +267,6 @@ class lifespan_control : public leaked_node {
     }
   }
 
-  /// SIGHUP: once for any number of them, only while running and before any stop request.
-  void reload() noexcept {
-    if (!options_.on_hangup || hangup_signal == 0) return;
-    for (;;) {
-      const unsigned count = ledger_->count_of(hangup_signal);
-      if (request().rung != 0 || state() != lifespan_state::running) return;
-      {
-        const std::lock_guard lock(mutex_);
-        if (reloading_ || reloaded_ == count) return;
-        reloading_ = true;
-        reloaded_ = count;
-      }
-      try {
-        const lifespan_frame<Sync> frame(this, "the reload function");
-        options_.on_hangup();
-      } catch (const std::exception& e) {
-        add_note({"reload failed: ", e.what()});
-      } catch (...) {
-        add_note({"reload failed"});
-      }
-      const std::lock_guard lock(mutex_);
-      reloading_ = false;
-    }
-  }
-
   void unblock_here() {
     if (wanted_ == 0) return;
     const std::uint64_t bits = unblock_signals(wanted_);
@@ -379,17 +283,18 @@ class lifespan_control : public leaked_node {
   const lifespan_options options_;
   const long pid_;
   const wakeup<Sync> wake_;
+  lifespan_observers<Sync> observers_;
   stop_ledger<Sync> own_ledger_;
   stop_ledger<Sync>* ledger_ = &own_ledger_;
   std::uint64_t wanted_ = 0;  // signals owned, one bit each
   bool handed_back_ = false;
-  lifespan_control* parent_ = nullptr;
+  // Of a child; set before it starts, and cleared when its parent goes and no thread can be inside it any more.
+  typename Sync::template atomic<lifespan_control*> parent_{nullptr};
 
   typename Sync::template atomic<lifespan_state> state_{lifespan_state::idle};
   typename Sync::template atomic<std::int64_t> code_{no_code};
   typename Sync::template atomic<bool> stage_failed_{false};
   typename Sync::template atomic<bool> unattended_{false};  // said, or found not to be so
-  typename Sync::template atomic<unsigned> observer_errors_{0};
   typename Sync::template atomic<bool> child_abandoned_{false};
 
   // What times are counted from: start(), then the stop request. Written by the controller between its hooks.
@@ -401,10 +306,9 @@ class lifespan_control : public leaked_node {
   std::uint64_t rings_ = 0;  // how often somebody has come back from the bell
   bool polling_ = false;     // somebody is at the bell
   bool busy_ = false;        // somebody is inside start() or stop(), and drives
-  bool reloading_ = false;
+  bool reloading_ = false;   // somebody is inside on_hangup
   unsigned reloaded_ = 0;
   std::stop_source source_;
-  std::shared_ptr<const observer_list> observers_;
   std::vector<stage_record> failures_;
   std::vector<std::string> notes_;
   std::vector<std::pair<typename Sync::thread_id, std::uint64_t>> masks_;

@@ -52,7 +52,7 @@ class lifespan_engine : public lifespan_plan<Sync> {
     const auto keep = this->shared_from_this();
     if (this->in_forked_child()) return false;
     if (this->own_frame() != nullptr) return this->state() == lifespan_state::running;
-    if (!claim(lifespan_state::idle)) return this->state() == lifespan_state::running;
+    if (claim(lifespan_state::idle) != claimed::yes) return this->state() == lifespan_state::running;
     try {
       this->prepare();
       this->unblock_here();
@@ -75,7 +75,14 @@ class lifespan_engine : public lifespan_plan<Sync> {
       return report_;
     }
     Sync::here("lifespan.stop.requested");
-    if (!claim_stop()) return report_;
+    switch (claim_stop()) {
+      case claimed::yes:
+        break;
+      case claimed::refused:
+        return report_;
+      case claimed::hopeless:
+        return given_up() ? lost_ : report_;
+    }
     Sync::here("lifespan.stop.claimed");
     run_stop();
     let_go();
@@ -91,7 +98,7 @@ class lifespan_engine : public lifespan_plan<Sync> {
     const auto keep = this->shared_from_this();
     std::stop_source fresh;
     std::vector<stage_record> failures;  // destroyed without the lock: their exceptions are user code
-    if (!claim(lifespan_state::stopped)) return false;
+    if (claim(lifespan_state::stopped) != claimed::yes) return false;
     if (this->abandoned_anything()) {
       let_go();
       return false;
@@ -109,7 +116,7 @@ class lifespan_engine : public lifespan_plan<Sync> {
          {&this->hurried_, &this->parent_hurries_, &this->parent_cuts_, &this->stage_failed_, &this->unattended_}) {
       flag->store(false, std::memory_order_seq_cst);
     }
-    this->observer_errors_.store(0, std::memory_order_seq_cst);
+    this->observers_.forget_errors();
     this->code_.store(plan::no_code, std::memory_order_seq_cst);
     this->ledger_->forget(counted_);
     {
@@ -125,78 +132,14 @@ class lifespan_engine : public lifespan_plan<Sync> {
 
   /// The signal to die of when the policy is reraise and the stop was clean; 0 otherwise.
   int signal_to_reraise() const noexcept {
-    const bool due = options_.exit == exit_code_policy::reraise && this->parent_ == nullptr &&
+    const bool due = options_.exit == exit_code_policy::reraise && this->parent() == nullptr &&
                      report_.cause == stop_cause::signal && report_.signal != 0 && !start_failed_ && !stop_failed_ &&
                      !this->stage_failed_.load(std::memory_order_seq_cst) && !this->abandoned_anything() &&
                      this->code_.load(std::memory_order_seq_cst) == plan::no_code;
     return due ? report_.signal : 0;
   }
 
-  // --- with children
-
-  void adopt(std::shared_ptr<lifespan_engine> child) {
-    if (child->owns_signals()) {
-      throw ownership_conflict("lifespan '" + options_.name + "': its child '" + child->options_.name +
-                               "' must not own signals");
-    }
-    if (child.get() == this || child->parent_ != nullptr || child->state() != lifespan_state::idle) {
-      throw std::logic_error("lifespan '" + options_.name + "': '" + child->options_.name +
-                             "' cannot become its child");
-    }
-    children_.push_back(child);
-    child->parent_ = this;
-  }
-
-  /// Takes back the last adopt().
-  void disown(const std::shared_ptr<lifespan_engine>& child) noexcept {
-    child->parent_ = nullptr;
-    children_.pop_back();
-  }
-
-  /// Before this lifespan goes; its children may outlive it.
-  void orphan_children() noexcept {
-    for (const auto& child : children_) child->parent_ = nullptr;
-    children_.clear();
-  }
-
-  /// As a child; both are called by a hook of the parent, with that hook's context.
-  void start_under(const stage_context& above) {
-    face(above);
-    const std::stop_callback pressed(above.token, presser{this});
-    if (!start()) throw std::runtime_error("child lifespan '" + options_.name + "' did not start");
-  }
-  void stop_under(lifespan_phase barrier, const stage_context& above) {
-    const auto keep = this->shared_from_this();
-    const driver only(driven_);
-    if (!only) {
-      throw std::runtime_error("child lifespan '" + options_.name + "' is still busy with an earlier barrier");
-    }
-    face(above);
-    const std::stop_callback pressed(above.token, presser{this});
-    if (barrier == lifespan_phase::close) {
-      this->request_stop(stop_cause::parent, std::nullopt);
-      led_ = claim_stop();
-      if (!led_) return;  // stopped on its own before its parent was
-      this->attend(this->request());
-      open_stop(lifespan_state::closing);
-      this->close_barrier();
-    } else if (led_ && barrier == lifespan_phase::drain) {
-      this->set_state(lifespan_state::draining);
-      this->drain_barrier();
-    } else if (led_) {
-      this->set_state(lifespan_state::stopping);
-      this->stop_barrier();
-      this->finish(false);
-      led_ = false;
-      let_go();
-      if (this->abandoned_anything()) this->parent_->adopt_abandoned();
-      if (stop_failed_ || this->abandoned_anything()) {
-        throw std::runtime_error("child lifespan '" + options_.name + "' did not stop cleanly");
-      }
-    }
-  }
-
- private:
+ protected:
   using plan::baseline_;
   using plan::calls_;
   using plan::counted_;
@@ -209,59 +152,38 @@ class lifespan_engine : public lifespan_plan<Sync> {
   using plan::stop_failed_;
   using plan::told_displaced_;
 
-  struct presser {
-    lifespan_engine* self;
-    void operator()() const noexcept { self->press(static_cast<const lifespan_engine*>(self->parent_)->hurried()); }
-  };
-
-  class driver {
-   public:
-    using flag = typename Sync::template atomic<bool>;
-    explicit driver(flag& taken) noexcept
-        : taken_(taken.exchange(true, std::memory_order_seq_cst) ? nullptr : &taken) {}
-    driver(const driver&) = delete;
-    driver& operator=(const driver&) = delete;
-    ~driver() {
-      if (taken_ != nullptr) taken_->store(false, std::memory_order_seq_cst);
-    }
-    explicit operator bool() const noexcept { return taken_ != nullptr; }
-
-   private:
-    flag* taken_;
-  };
-
-  /// Nothing here is to outlast the hook above, so an eighth of its time is kept back.
-  void face(const stage_context& above) noexcept {
-    this->parent_cuts_.store(false, std::memory_order_seq_cst);
-    if (above.pressure != urgency::normal) this->parent_hurries_.store(true, std::memory_order_seq_cst);
-    const bool bounded = above.deadline != time_point::max();
-    this->ceiling_ = bounded ? above.deadline - (above.deadline - clock::now()) / 8 : above.deadline;
-  }
-
   // --- who drives
 
-  /// True: the state is \p wanted and the caller drives. False: it is something else, and nobody drives.
-  bool claim(lifespan_state wanted) noexcept {
+  /// What came of the wish to drive. `refused`: the state is another one, and nobody drives. `hopeless`: somebody
+  /// drives whose end the caller must not wait for.
+  enum class claimed : unsigned char { yes, refused, hopeless };
+
+  claimed claim(lifespan_state wanted) noexcept {
+    const bool relative = this->in_family_frame();
     for (;;) {
       const std::uint64_t seen = this->ticket();
       Sync::here("lifespan.claim.looking");
       {
         const std::lock_guard lock(this->mutex_);
         if (!this->busy_) {
-          if (this->state() != wanted) return false;
+          if (this->state() != wanted) return claimed::refused;
           this->busy_ = true;
-          return true;
+          return claimed::yes;
         }
+        if (given_up_ || (led_ && relative)) return claimed::hopeless;
       }
       this->park(seen, time_point::max());
     }
   }
 
-  /// True: the caller drives the stop. False: it is over.
-  bool claim_stop() noexcept {
+  /// `yes`: the caller drives the stop. `refused`: it is over.
+  claimed claim_stop() noexcept {
     for (;;) {
-      if (claim(lifespan_state::running) || claim(lifespan_state::idle)) return true;
-      if (this->state() == lifespan_state::stopped) return false;
+      for (const auto state : {lifespan_state::running, lifespan_state::idle}) {
+        const claimed result = claim(state);
+        if (result != claimed::refused) return result;
+      }
+      if (this->state() == lifespan_state::stopped) return claimed::refused;
     }
   }
 
@@ -275,9 +197,7 @@ class lifespan_engine : public lifespan_plan<Sync> {
 
   // --- up
 
-  bool called_off() const noexcept {
-    return this->request().rung != 0 || (this->parent_ != nullptr && this->parent_->request().rung != 0);
-  }
+  bool called_off() const noexcept { return this->request().rung != 0 || this->called_off_above(); }
 
   /// Whether everything is up. If not, it is down again.
   bool run_start() noexcept {
@@ -340,6 +260,7 @@ class lifespan_engine : public lifespan_plan<Sync> {
 
   void run_stop() noexcept {
     this->attend(this->request());
+    let_reload_end();
     if (this->state() == lifespan_state::idle) {
       open_stop(std::nullopt);
       this->finish(true);
@@ -353,6 +274,25 @@ class lifespan_engine : public lifespan_plan<Sync> {
     this->set_state(lifespan_state::stopping);
     this->stop_barrier();
     this->finish(false);
+  }
+
+  /// A reload belongs to the running state. It is told by token() and has the grace of any other hook.
+  void let_reload_end() noexcept {
+    const time_point until = later_by(clock::now(), options_.hang_grace);
+    for (;;) {
+      const std::uint64_t seen = this->ticket();
+      {
+        const std::lock_guard lock(this->mutex_);
+        if (!this->reloading_) return;
+      }
+      if (clock::now() >= until) break;
+      this->park(seen, until);
+    }
+    this->any_abandoned_ = true;
+    try {
+      this->abandoned_.push_back("the reload function (on_hangup): still running after the stop was requested");
+    } catch (...) {
+    }
   }
 
   /// Stays up, but not ready, for a while: only for the two requests that leave time for it.
@@ -402,10 +342,17 @@ class lifespan_engine : public lifespan_plan<Sync> {
     this->set_state(*next);
   }
 
-  std::vector<std::shared_ptr<lifespan_engine>> children_;
-  typename Sync::template atomic<bool> driven_{false};
-  bool led_ = false;  // a stop is under way barrier by barrier, driven by the parent
+  bool given_up() const noexcept {
+    const std::lock_guard lock(this->mutex_);
+    return given_up_;
+  }
+
+  // Guarded by mutex_; of a child, see lifespan_family.hpp.
+  bool led_ = false;       // a stop is under way barrier by barrier, driven by the parent
+  bool given_up_ = false;  // the parent has abandoned a hook that drives this; never reset
+
   const lifespan_report nothing_{};
+  lifespan_report lost_;  // what stop() returns when it is hopeless; written before the start
 };
 
 }  // namespace detail

@@ -54,6 +54,7 @@ struct stage_node {
   std::array<std::optional<std::chrono::nanoseconds>, phase_count> budgets;
   std::vector<std::string> after;
   std::vector<std::unique_ptr<fence_port>> fences;
+  std::function<void()> given_up;  // told when one of its hooks is abandoned; must not throw
   bool on_controller = false;
   bool parallel = false;
 

@@ -33,8 +33,11 @@ namespace detail {
 ///     running -> finished    the hook's thread, when the hook has returned or thrown
 ///     running -> abandoned   the watcher, at the deadline
 ///     abandoned -> late      the hook's thread, if the hook ends after all
+///     left                   the same thread, after its thread_local destructors; only then is it joined
 ///
 /// Whoever leaves `running` first wins; `error` and `ended` are written before `finished` and read after it.
+inline constexpr std::chrono::milliseconds thread_exit_grace{100};
+
 enum class hook_progress : unsigned char { running, finished, abandoned, late };
 
 /// Made before the first hook runs, so that a stop has nothing left to allocate.
@@ -57,8 +60,11 @@ struct hook_call : leaked_node {
   time_point ended{};
   std::exception_ptr error;
 
-  // Set while a thread runs the hook: what that thread needs even after everybody else has gone.
+  // While a thread runs the hook: what it needs even after everybody else has gone, its hold on this, and whether it
+  // has nothing left to do but to end.
   std::shared_ptr<lifespan_control<Sync>> owner;
+  std::shared_ptr<hook_call> held_by_thread;
+  typename Sync::template atomic<bool> left{false};
   typename Sync::thread thread;
 
   // Of the watcher:
@@ -139,7 +145,9 @@ class lifespan_runner : public lifespan_control<Sync>, public std::enable_shared
         this->add_note({"no thread to watch the hooks that run on the controller"});
       }
       for (const auto& one : calls) {
-        if (one->here) perform(*one, this);
+        if (!one->here) continue;
+        perform(*one, this);
+        this->ring();
       }
     }
     if (watcher.joinable()) {
@@ -186,7 +194,11 @@ class lifespan_runner : public lifespan_control<Sync>, public std::enable_shared
   bool launch(const std::shared_ptr<call>& one) noexcept {
     one->owner = this->shared_from_this();
     try {
-      one->thread = typename Sync::thread([one] { perform(*one, one->owner.get()); });
+      one->thread = typename Sync::thread([one] {
+        one->held_by_thread = one;
+        Sync::at_thread_exit(&lifespan_runner::leave, one.get());
+        perform(*one, one->owner.get());
+      });
       return true;
     } catch (const std::exception& e) {
       one->owner.reset();
@@ -212,6 +224,15 @@ class lifespan_runner : public lifespan_control<Sync>, public std::enable_shared
                                               std::memory_order_seq_cst)) {
       one.progress.store(hook_progress::late, std::memory_order_seq_cst);
     }
+  }
+
+  /// The hook's thread, after its thread_local objects have gone. Whoever sees `left` joins the thread, so `owner` is
+  /// there to the end.
+  static void leave(void* call_of_thread) noexcept {
+    auto& one = *static_cast<call*>(call_of_thread);
+    const auto held = std::move(one.held_by_thread);
+    const base* owner = one.owner.get();
+    one.left.store(true, std::memory_order_seq_cst);
     owner->ring();
   }
 
@@ -260,9 +281,15 @@ class lifespan_runner : public lifespan_control<Sync>, public std::enable_shared
   /// A hook that only its own return can end is looked at again when that rings.
   static time_point next_look(const call& one) noexcept {
     time_point next = one.told_hung ? time_point::max() : one.deadline;
+    if (one.owner && one.progress.load(std::memory_order_seq_cst) == hook_progress::finished) next = gone_by(one);
     if (!one.told_slow) next = std::min(next, one.slow_at);
     if (!one.cut_fired && !one.hook_over) next = std::min(next, one.soft_at);
     return next;
+  }
+
+  /// When the thread of a hook that has returned is to be gone; even of one that returned in the last moment.
+  static time_point gone_by(const call& one) noexcept {
+    return std::max(one.deadline, later_by(one.ended, thread_exit_grace));
   }
 
   void step(const std::shared_ptr<call>& one, time_point now) noexcept {
@@ -271,14 +298,21 @@ class lifespan_runner : public lifespan_control<Sync>, public std::enable_shared
         hook_progress running = hook_progress::running;
         if (one->progress.compare_exchange_strong(running, hook_progress::abandoned, std::memory_order_seq_cst,
                                                   std::memory_order_seq_cst)) {
-          abandon(one, now);
+          abandon(one, now, " hook still running after ");
           return;
         }
       }
       if (one->progress.load(std::memory_order_seq_cst) == hook_progress::finished) {
-        if (one->thread.joinable()) one->thread.join();
-        one->owner.reset();
-        one->hook_over = true;
+        if (!one->owner) {
+          one->hook_over = true;
+        } else if (one->left.load(std::memory_order_seq_cst)) {
+          one->thread.join();
+          one->owner.reset();
+          one->hook_over = true;
+        } else if (now >= gone_by(*one)) {
+          abandon(one, now, " hook has returned, but a thread_local destructor of its thread is still running after ");
+          return;
+        }
       }
     }
     if (one->hook_over && fences_settled(*one, now)) return;
@@ -350,13 +384,14 @@ class lifespan_runner : public lifespan_control<Sync>, public std::enable_shared
     this->emit(lifespan_event_kind::stage_end, one.stage->name, one.phase, outcome, 0, one.record.took);
   }
 
-  void abandon(const std::shared_ptr<call>& one, time_point now) noexcept {
+  void abandon(const std::shared_ptr<call>& one, time_point now, const char* what) noexcept {
     one->thread.detach();
     leak(*one, one);
     any_abandoned_ = true;
+    if (one->stage->given_up) one->stage->given_up();
     const auto running = now - one->began;
     try {
-      abandoned_.push_back("stage '" + one->stage->name + "': " + to_string(one->phase) + " hook still running after " +
+      abandoned_.push_back("stage '" + one->stage->name + "': " + to_string(one->phase) + what +
                            milliseconds_text(running));
     } catch (...) {
     }

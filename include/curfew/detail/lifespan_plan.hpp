@@ -257,7 +257,7 @@ class lifespan_plan : public lifespan_runner<Sync> {
       const std::lock_guard lock(this->mutex_);
       report_.notes = std::move(this->notes_);
     }
-    report_.observer_errors = this->observer_errors_.load(std::memory_order_seq_cst);
+    report_.observer_errors = this->observers_.errors();
     report_.exit_code = exit_code();
     report_.total = this->elapsed();
     Sync::here("lifespan.stop.finished");

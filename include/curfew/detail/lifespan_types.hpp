@@ -168,7 +168,9 @@ struct lifespan_options {
   std::chrono::nanoseconds escalation_guard = std::chrono::milliseconds(500);
   /// Taken in the constructor. Empty: no handlers at all (tests, children).
   std::vector<int> owned_signals = {SIGTERM, SIGINT};
-  /// When set, SIGHUP is owned too and means: call this on the controller. When not, SIGHUP is left alone.
+  /// When set, SIGHUP is owned too and means: call this, on the thread in wait(), run() or poll_signals(). It has no
+  /// deadline while nothing else is asked for; after a stop request it has hang_grace left, is told so by the
+  /// lifespan's token(), and is abandoned then. When not set, SIGHUP is left alone.
   std::function<void()> on_hangup;
   exit_code_policy exit = exit_code_policy::zero_when_clean;
 };
@@ -183,7 +185,9 @@ enum class lifespan_event_kind : unsigned char {
   unattended          ///< a signal waited longer than the guard before anybody looked
 };
 
-/// Told to observers, one at a time, on the thread that drives the lifespan.
+/// Told to observers, one at a time and in the order in which things happened, with no lock held: by the thread in
+/// start() or stop(), by the one that watches hooks which run on that one, or by whoever notices something in wait() or
+/// poll_signals(). What happens while one of these is telling is told by it afterwards.
 struct lifespan_event {
   using enum lifespan_event_kind;
 

@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
+#include <exception>
 #include <functional>
 #include <initializer_list>
 #include <memory>
@@ -34,11 +35,16 @@ namespace detail {
 
 #if CURFEW_POSIX
 
-/// One guard's hold on one signal; a link of that signal's stack. Guarded by the disposition lock.
+/// One guard's hold on one signal; a link of that signal's stack, or, while a lifespan owns the signal, of the queue of
+/// those who wait for its end. Guarded by the disposition lock.
 struct fallback_entry {
   int signo = 0;
   int bell = -1;
   bool listed = false;
+  bool waiting = false;
+  /// Sees to it that somebody serves what is caught; false: it cannot be done, and the entry is left alone.
+  bool (*man)(fallback_entry&) noexcept = nullptr;
+  void* service = nullptr;
   struct sigaction before {};  // what was there when it was installed
   fallback_entry* above = nullptr;
   fallback_entry* below = nullptr;
@@ -56,6 +62,9 @@ struct fallback_slot {
 };
 struct fallback_table {
   fallback_slot slots[signal_limit];
+  // Guarded by the disposition lock: those who wait for the end of an owner, oldest first, and whose process it is.
+  fallback_entry* waiting = nullptr;
+  int waiting_pid = 0;
 };
 static_assert(std::is_trivially_destructible_v<fallback_table>);
 
@@ -100,14 +109,13 @@ inline void show_to_handler(fallback_slot& slot, const struct sigaction& otherwi
   slot.bell.store(slot.newest != nullptr ? slot.newest->bell : -1, std::memory_order_seq_cst);
 }
 
-enum class installation : unsigned char { done, left_alone, refused };
+enum class installation : unsigned char { done, waits, left_alone, refused };
 
-/// On `refused`, errno says why. A signal may be caught and served, and the entry be gone again, before this returns.
-inline installation install_fallback(fallback_entry& entry) noexcept {
-  const disposition_lock lock;
-  if (is_shutdown_owned(entry.signo)) return installation::left_alone;
+/// On `refused`, errno says why. Under the lock.
+inline installation push_fallback(fallback_entry& entry) noexcept {
   if (::sigaction(entry.signo, nullptr, &entry.before) != 0) return installation::refused;
   if (is_ignored(entry.before)) return installation::left_alone;
+  if (!entry.man(entry)) return installation::refused;
   fallback_slot& slot = fallbacks.slots[entry.signo];
   if (slot.pid.load(std::memory_order_seq_cst) != ::getpid()) {  // the stack of a parent is no concern of a child
     slot.newest = nullptr;
@@ -119,6 +127,7 @@ inline installation install_fallback(fallback_entry& entry) noexcept {
     entry.before = slot.orphan[slot.active.load(std::memory_order_seq_cst)];
   }
   entry.below = std::exchange(slot.newest, &entry);
+  entry.above = nullptr;
   if (entry.below != nullptr) entry.below->above = &entry;
   entry.listed = true;
   show_to_handler(slot, entry.before);
@@ -133,10 +142,54 @@ inline installation install_fallback(fallback_entry& entry) noexcept {
   return installation::refused;
 }
 
+/// A lifespan has gone: those who came while it owned their signals are installed, the newest on top. Under the lock.
+inline void install_waiting() noexcept {
+  if (fallbacks.waiting_pid != ::getpid()) return;  // they are in the process that this one was forked from
+  while (fallback_entry* entry = fallbacks.waiting) {
+    fallbacks.waiting = entry->above;
+    entry->above = nullptr;
+    entry->waiting = false;
+    push_fallback(*entry);
+  }
+}
+
+/// Under the lock.
+inline void enqueue_waiting(fallback_entry& entry) noexcept {
+  if (std::exchange(fallbacks.waiting_pid, ::getpid()) != ::getpid()) fallbacks.waiting = nullptr;
+  fallback_entry** last = &fallbacks.waiting;
+  while (*last != nullptr) last = &(*last)->above;
+  *last = &entry;
+  entry.above = nullptr;
+  entry.waiting = true;
+  process_signals.released.store(&install_waiting, std::memory_order_seq_cst);
+}
+
+inline void dequeue_waiting(fallback_entry& entry) noexcept {
+  entry.waiting = false;
+  for (fallback_entry** link = &fallbacks.waiting; *link != nullptr; link = &(*link)->above) {
+    if (*link != &entry) continue;
+    *link = entry.above;
+    return;
+  }
+}
+
+/// A signal may be caught and served, and the entry be gone again, before this returns.
+inline installation install_fallback(fallback_entry& entry) noexcept {
+  const disposition_lock lock;
+  if ((owned_here() & signal_bit(entry.signo)) != 0) {
+    enqueue_waiting(entry);
+    return installation::waits;
+  }
+  if (is_shutdown_owned(entry.signo))
+    return installation::left_alone;  // by another shared object, which cannot tell us
+  return push_fallback(entry);
+}
+
 /// Takes \p entry off its stack and puts back what it had found, if what is there is still its own. True when a signal
 /// was caught for it that nobody has served.
 inline bool remove_fallback(fallback_entry& entry) noexcept {
   const disposition_lock lock;
+  if (entry.waiting) dequeue_waiting(entry);
   if (!entry.listed) return false;
   entry.listed = false;
   fallback_slot& slot = fallbacks.slots[entry.signo];
@@ -202,25 +255,26 @@ class fallback_service : public leaked_node, public std::enable_shared_from_this
       entries_[used++].signo = signo;
     }
     entries_.resize(used);
-    for (auto& entry : entries_) entry.bell = wake_.bell();
+    for (auto& entry : entries_) {
+      entry.bell = wake_.bell();
+      entry.man = [](fallback_entry& one) noexcept { return static_cast<fallback_service*>(one.service)->man(); };
+      entry.service = this;
+    }
   }
 
-  /// All or nothing. No thread is left when there is nothing to guard.
+  /// All or nothing. There is a thread from the first signal on that is really guarded.
   void start() {
-    thread_ = typename Sync::thread([self = this->shared_from_this()] { self->serve(); });
-    bool any = false;
     for (auto& entry : entries_) {
       const installation result = install_fallback(entry);
       if (result == installation::refused) {
         const int reason = errno;
         const std::string what = "fallback_signal_guard: cannot guard " + signal_name(entry.signo);
         stop();
+        if (const auto no_thread = std::exchange(no_thread_, nullptr)) std::rethrow_exception(no_thread);
         if (reason == EINVAL) throw std::invalid_argument(what);
         throw std::system_error(reason, std::generic_category(), what);
       }
-      any = any || result == installation::done;
     }
-    if (!any) stop();
   }
 
   /// Waits for a callback that is running, unless that is who calls. A signal that was caught but not served yet goes
@@ -254,6 +308,18 @@ class fallback_service : public leaked_node, public std::enable_shared_from_this
   bool in_forked_child() const noexcept { return ::getpid() != pid_; }
 
  private:
+  /// Under the disposition lock, which the new thread is going to want; it waits.
+  bool man() noexcept {
+    if (thread_.joinable()) return true;
+    try {
+      thread_ = typename Sync::thread([self = this->shared_from_this()] { self->serve(); });
+      return true;
+    } catch (...) {
+      no_thread_ = std::current_exception();
+      return false;
+    }
+  }
+
   void serve() noexcept {
     for (;;) {
       for (auto& entry : entries_) serve(entry);
@@ -289,7 +355,9 @@ class fallback_service : public leaked_node, public std::enable_shared_from_this
   const wakeup<Sync> wake_;
   std::vector<fallback_entry> entries_;
   typename Sync::template atomic<bool> over_{false};
+  // Written under the disposition lock, by whoever installs the first entry.
   typename Sync::thread thread_;
+  std::exception_ptr no_thread_;
 };
 
 #endif

@@ -203,6 +203,7 @@ inline void release_signals() noexcept {
   table.bell.store(-1, std::memory_order_seq_cst);
   await_handlers();
   change_owner_marker(nullptr);
+  if (auto* released = table.released.load(std::memory_order_seq_cst); released != nullptr) released();
 }
 
 /// Whether \p signo was taken and somebody has put another handler on top.

@@ -133,6 +133,7 @@ inline bool has_disposition(int signo, signal_handler handler) noexcept {
 /// - `reading`, `changing`: scans of the environment under way, and whether this shared object is changing it. A scan
 ///   that finds `changing` set gives up, since then it is this object that owns; a change waits for `reading` to be 0.
 /// - `process`: the process that `running`, `reading` and `changing` are about; a forked child starts them afresh.
+/// - `released`: told, under the lock, that the owner has gone and dispositions are as they were; null: nobody asked.
 /// - `lock`: pid of the thread's process while dispositions are changed, 0 when free; never taken in a handler. A child
 ///   that inherits it held takes it over.
 struct signal_table {
@@ -148,6 +149,7 @@ struct signal_table {
   atomic<bool> changing{false};
   atomic<int> process{0};
   atomic<signal_handler> restored[signal_limit]{};
+  atomic<void (*)() noexcept> released{nullptr};
   atomic<int> lock{0};
 
   // Guarded by `lock`: what was there before, and which of the owned signals were really taken.

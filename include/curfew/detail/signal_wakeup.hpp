@@ -14,7 +14,9 @@
 #include <chrono>
 #include <climits>
 #include <cstdint>
+#include <mutex>
 #include <system_error>
+#include <type_traits>
 
 #include <curfew/detail/config.hpp>
 #include <curfew/detail/sync.hpp>
@@ -42,11 +44,11 @@ inline void ring_bell(int descriptor) noexcept {
 
 /// May be rung by any thread and by signal handlers; at most one thread at a time waits (its owner sees to that).
 template <class Sync>
-class wakeup {
+class descriptor_wakeup {
  public:
   using clock = typename Sync::clock;
 
-  wakeup() {
+  descriptor_wakeup() {
 #if defined(__linux__)
     ends_[0] = ends_[1] = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (ends_[0] < 0) throw std::system_error(errno, std::generic_category(), "curfew: eventfd");
@@ -58,9 +60,9 @@ class wakeup {
     }
 #endif
   }
-  wakeup(const wakeup&) = delete;
-  wakeup& operator=(const wakeup&) = delete;
-  ~wakeup() {
+  descriptor_wakeup(const descriptor_wakeup&) = delete;
+  descriptor_wakeup& operator=(const descriptor_wakeup&) = delete;
+  ~descriptor_wakeup() {
     ::close(ends_[0]);
     if (ends_[1] != ends_[0]) ::close(ends_[1]);
   }
@@ -108,9 +110,11 @@ class wakeup {
 
 inline void ring_bell(int) noexcept {}
 
+#endif
+
 /// Without descriptors: a flag. There is nothing to hand to a foreign event loop then.
 template <class Sync>
-class wakeup {
+class flag_wakeup {
  public:
   using clock = typename Sync::clock;
 
@@ -143,6 +147,18 @@ class wakeup {
   mutable typename Sync::condition_variable rings_;
   mutable bool rung_ = false;
 };
+
+#if CURFEW_POSIX
+
+/// poll() knows one clock; a policy with a clock of its own waits by its own means.
+template <class Sync>
+using wakeup = std::conditional_t<std::is_same_v<typename Sync::clock, std_sync::clock>, descriptor_wakeup<Sync>,
+                                  flag_wakeup<Sync>>;
+
+#else
+
+template <class Sync>
+using wakeup = flag_wakeup<Sync>;
 
 #endif
 

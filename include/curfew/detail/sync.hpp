@@ -36,6 +36,8 @@ CURFEW_BEGIN_NAMESPACE
 ///   far as possible. Spreads contention; correctness never depends on it.
 /// - `local<Tag, T>()`: one zero-initialised T per thread and Tag; T is trivially destructible, so that it can be
 ///   reached from the destructors of other thread_local objects. No dynamic initialiser runs on any access.
+/// - `at_thread_exit(fn, arg)`: calls fn(arg) when the calling thread ends, after the destructors of those of its
+///   thread_local objects that were made later. At most one per thread.
 /// - `number_of(address)`: spreads objects over a table. Here the address; a checker whose runs must be alike gives
 ///   each object a number of its own instead.
 /// - `here(tag)`: a named point inside a protocol. Does nothing here; tests park threads there.
@@ -82,6 +84,19 @@ struct CURFEW_VISIBLE std_sync {
     static_assert(std::is_trivially_destructible_v<T>, "curfew: a thread-local slot must not need a destructor");
     static constinit thread_local T value{};
     return value;
+  }
+
+  static void at_thread_exit(void (*fn)(void*) noexcept, void* arg) noexcept {
+    struct bell {
+      void (*fn)(void*) noexcept = nullptr;
+      void* arg = nullptr;
+      ~bell() {
+        if (fn != nullptr) fn(arg);
+      }
+    };
+    thread_local bell rings;
+    rings.fn = fn;
+    rings.arg = arg;
   }
 
   static std::uintptr_t number_of(const void* address) noexcept {
