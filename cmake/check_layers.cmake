@@ -46,7 +46,7 @@ set(edges
 
 # Headers that need the operating system. Their includes of it stand inside a conditional on the platform.
 set(system_headers
-    "^(detail/(signal_.+|lifespan_.+|process_.+|cancel_shield|directory_tree|singleton_domain)|testing/(crash|fiber|race|scheduler)|signals|ordered_lifespan|testing/(fiber|race)|sandbox/[a-z0-9_]*(process|docker|transport)[a-z0-9_]*)$")
+    "^(detail/(signal_.+|lifespan_.+|process_.+|cancel_shield|rseq|directory_tree|singleton_domain)|testing/(crash|fiber|race|scheduler)|signals|ordered_lifespan|testing/(fiber|race)|sandbox/[a-z0-9_]*(process|docker|transport)[a-z0-9_]*)$")
 
 set(banned_includes iostream future regex)
 

@@ -6,6 +6,7 @@ set(CURFEW_HEADERS
     curfew/detail/cancel_shield.hpp
     curfew/detail/compact_core.hpp
     curfew/detail/config.hpp
+    curfew/detail/cpu_cells.hpp
     curfew/detail/directory_tree.hpp
     curfew/detail/drain.hpp
     curfew/detail/drain_awaitable.hpp
@@ -31,6 +32,7 @@ set(CURFEW_HEADERS
     curfew/detail/process_members.hpp
     curfew/detail/process_root.hpp
     curfew/detail/process_spawn.hpp
+    curfew/detail/rseq.hpp
     curfew/detail/sha256.hpp
     curfew/detail/signal_fallback.hpp
     curfew/detail/signal_owner.hpp

@@ -306,6 +306,215 @@ CURFEW_END_NAMESPACE
 
 // curfew/detail/config.hpp: above
 
+// ---- begin curfew/detail/rseq.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// Restartable sequences of Linux on x86-64: a few instructions that either all run on one CPU without interruption or
+/// are started over by the kernel. This header is the machine part: the one sequence that the kit needs, the system
+/// call that restarts every sequence of the process, and what can be done when that is refused. It keeps no state; the
+/// policy (detail/sync.hpp) decides once whether a process may use it.
+
+#ifndef CURFEW_DETAIL_RSEQ_HPP
+#define CURFEW_DETAIL_RSEQ_HPP
+
+#include <cstddef>
+#include <cstdint>
+
+// curfew/detail/config.hpp: above
+
+// Whether this compiler can write the sequence at all, and whether this translation unit may choose it. Sanitizers do
+// not see what it does. A unit that may not choose it still works with one that does: it uses the shared words, and
+// close() restarts the sequences of the others.
+#if defined(__linux__) && defined(__x86_64__) && defined(__LP64__) && defined(__GNUC__)
+#if __has_include(<sys/rseq.h>)
+#define CURFEW_HAS_RSEQ 1
+#endif
+#endif
+#ifndef CURFEW_HAS_RSEQ
+#define CURFEW_HAS_RSEQ 0
+#endif
+#if !CURFEW_HAS_RSEQ || defined(CURFEW_FORCE_PORTABLE) || defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+#define CURFEW_MAY_USE_RSEQ 0
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer) || __has_feature(address_sanitizer) || __has_feature(memory_sanitizer)
+#define CURFEW_MAY_USE_RSEQ 0
+#else
+#define CURFEW_MAY_USE_RSEQ 1
+#endif
+#else
+#define CURFEW_MAY_USE_RSEQ 1
+#endif
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+#if defined(__linux__) && CURFEW_HAS_RSEQ
+#include <sys/auxv.h>
+#include <sys/rseq.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+CURFEW_BEGIN_NAMESPACE
+namespace detail {
+
+/// Where a thread finds what the kernel keeps for it, relative to its thread pointer, the same in every thread of a
+/// process. False: not to be used.
+struct rseq_place {
+  std::int64_t area = 0;   // struct rseq, which libc has registered
+  std::int64_t index = 0;  // the field in it that numbers the CPU
+  explicit constexpr operator bool() const noexcept { return area != 0; }
+};
+
+#if CURFEW_HAS_RSEQ
+
+/// Fields of struct rseq. They are ABI of the kernel; a libc's header may be older and lack the last.
+inline constexpr int rseq_cpu_id = 4;  // below zero in a thread that is not registered
+inline constexpr int rseq_cs = 8;
+inline constexpr int rseq_mm_cid = 24;
+
+/// The sequence: if the gate is above this CPU's number, add Delta to `local` of the lane with that number.
+/// False, and nothing added, if it is not, if the thread is not registered, or if the sequence was interrupted.
+///
+/// The addition is one instruction and the last access to \p cells. An interrupted sequence is not tried again: there
+/// is always another way to count, so the call takes a bounded number of steps, and a debugger that steps through it,
+/// and thereby interrupts it every time, gets out. Afterwards `rseq_cs` is cleared, because what it points to is
+/// unloaded with the shared object whose code this is.
+///
+/// The sections are those in which debuggers look for sequences to step over. They are in the group (`?`) of the
+/// function's own section, so that the linker drops both or none.
+template <int Delta, class Cells>
+bool rseq_add(Cells& cells, std::int64_t area, std::int64_t index) noexcept {
+  static_assert(sizeof(cells.lanes[0]) == 64 && sizeof(cells.gate) == 4 && sizeof(cells.lanes[0].local) == 8);
+  constexpr std::size_t gate = offsetof(Cells, gate);
+  constexpr std::size_t local = offsetof(Cells, lanes) + offsetof(typename Cells::lane, local);
+  // Armed by the store to rseq_cs. From 1 to 2 is the sequence; its last instruction commits. At 4, behind the
+  // signature that the kernel demands there (an instruction that traps), an interrupted one goes on. The first test
+  // turns away threads that are not registered, whose other fields mean nothing, the second those who find the gate
+  // shut or have no lane. The address is computed first because a store is forwarded to the next load faster when there
+  // is no index register in it.
+  asm volatile goto(
+      ".pushsection __rseq_cs, \"aw?\"\n\t"
+      ".balign 32\n"
+      "3:\n\t"
+      ".long 0, 0\n\t"
+      ".quad 1f, 2f - 1f, 4f\n\t"
+      ".popsection\n\t"
+      ".pushsection __rseq_cs_ptr_array, \"aw?\"\n\t"
+      ".quad 3b\n\t"
+      ".popsection\n\t"
+      ".pushsection __rseq_exit_point_array, \"aw?\"\n\t"
+      ".quad 1f, %l[elsewhere]\n\t"
+      ".popsection\n\t"
+      ".pushsection __rseq_failure, \"ax?\"\n\t"
+      ".byte 0x0f, 0xb9, 0x3d\n\t"
+      ".long %c[signature]\n"
+      "4:\n\t"
+      "jmp %l[elsewhere]\n\t"
+      ".popsection\n\t"
+      "leaq 3b(%%rip), %%rax\n\t"
+      "movq %%rax, %%fs:%c[cs](%[area])\n"
+      "1:\n\t"
+      "cmpl $0, %%fs:%c[cpu](%[area])\n\t"
+      "js %l[elsewhere]\n\t"
+      "movl %%fs:(%[index]), %%ecx\n\t"
+      "cmpl %%ecx, %c[gate](%[cells])\n\t"
+      "jle %l[elsewhere]\n\t"
+      "shll $6, %%ecx\n\t"
+      "addq %[cells], %%rcx\n\t"
+      "addq %[delta], %c[local](%%rcx)\n"
+      "2:\n\t"
+      "movq $0, %%fs:%c[cs](%[area])"
+      :
+      : [cells] "r"(&cells), [area] "r"(area), [index] "r"(index), [gate] "i"(gate), [local] "i"(local),
+        [cpu] "i"(rseq_cpu_id), [cs] "i"(rseq_cs), [delta] "i"(Delta), [signature] "i"(RSEQ_SIG)
+      : "rax", "rcx", "cc", "memory"
+      : elsewhere);
+  return true;
+elsewhere:
+  asm volatile("movq $0, %%fs:%c[cs](%[area])" : : [area] "r"(area), [cs] "i"(rseq_cs) : "memory");
+  return false;
+}
+
+inline long membarrier(int command) noexcept {
+  return ::syscall(SYS_membarrier, command, 0, 0);
+}
+
+inline constexpr int membarrier_query = 0;
+inline constexpr int membarrier_rseq = 1 << 7;  // expedited, this process only, restarts sequences
+inline constexpr int membarrier_register_rseq = 1 << 8;
+
+/// Leaves errno alone: the first entry of a program may be in a signal handler.
+class errno_saver {
+ public:
+  errno_saver() noexcept = default;
+  errno_saver(const errno_saver&) = delete;
+  errno_saver& operator=(const errno_saver&) = delete;
+  ~errno_saver() { errno = saved_; }
+
+ private:
+  int saved_ = errno;
+};
+
+/// What this process can use. Costs a few system calls. CURFEW_FENCE_BACKEND=portable says no; =cpu_id numbers CPUs as
+/// the machine does even where the kernel offers dense numbers (mm_cid: below the number of threads and of CPUs that
+/// the process may use, so that few lanes suffice on a large machine).
+inline rseq_place rseq_probe() noexcept {
+  const errno_saver saved;
+  const char* wanted = std::getenv("CURFEW_FENCE_BACKEND");
+  if (wanted == nullptr) wanted = "";
+  if (std::strcmp(wanted, "portable") == 0) return {};
+  if (__rseq_size == 0) return {};  // libc has not registered its threads, by a tunable or because it could not
+  constexpr long needed = membarrier_rseq | membarrier_register_rseq;
+  const long offered = membarrier(membarrier_query);
+  if (offered < 0 || (offered & needed) != needed) return {};
+  if (membarrier(membarrier_register_rseq) != 0) return {};
+  constexpr unsigned long at_rseq_feature_size = 27;
+  const bool dense = ::getauxval(at_rseq_feature_size) >= rseq_mm_cid + sizeof(std::uint32_t);
+  const std::int64_t area = __rseq_offset;
+  return {area, area + (dense && std::strcmp(wanted, "cpu_id") != 0 ? rseq_mm_cid : rseq_cpu_id)};
+}
+
+/// Every sequence that any thread of the process had begun has committed, visibly to the caller, or will start over and
+/// see what the caller had stored before. False when the kernel refuses, which a filter of system calls can make it do
+/// at any time.
+inline bool rseq_restart_all() noexcept {
+  const errno_saver saved;
+  if (membarrier(membarrier_rseq) == 0) return true;
+  return errno == EPERM && membarrier(membarrier_register_rseq) == 0 && membarrier(membarrier_rseq) == 0;
+}
+
+/// The same by brute force: runs on each CPU in turn, which interrupts whatever ran there. CPUs that the caller must
+/// not use are left out: they must be closed to the other threads of the process as well. False when the kernel
+/// refuses.
+inline bool rseq_visit_all_cpus() noexcept {
+  const errno_saver saved;
+  constexpr std::size_t words = 128;
+  constexpr std::size_t bits = 8 * sizeof(unsigned long);
+  unsigned long before[words] = {};
+  const long size = ::syscall(SYS_sched_getaffinity, 0, sizeof before, before);
+  if (size <= 0) return false;
+  bool all = true;
+  for (std::size_t cpu = 0; all && cpu < 8 * static_cast<std::size_t>(size); ++cpu) {
+    unsigned long only[words] = {};
+    only[cpu / bits] = 1ul << cpu % bits;
+    // The call returns on that CPU.
+    all = ::syscall(SYS_sched_setaffinity, 0, size, only) == 0 || errno == EINVAL;
+  }
+  return ::syscall(SYS_sched_setaffinity, 0, size, before) == 0 && all;
+}
+
+#endif
+
+}  // namespace detail
+CURFEW_END_NAMESPACE
+
+#endif  // CURFEW_DETAIL_RSEQ_HPP
+// ---- end curfew/detail/rseq.hpp
+
 CURFEW_BEGIN_NAMESPACE
 
 /// The policy of production code: aliases of the standard library, nothing added.
@@ -326,6 +535,15 @@ CURFEW_BEGIN_NAMESPACE
 ///   thread_local objects that were made later. At most one per thread.
 /// - `number_of(address)`: spreads objects over a table. Here the address; a checker whose runs must be alike gives
 ///   each object a number of its own instead.
+/// - `restartable<Cells>()`: whether, and how, threads of this process may call the next two on a detail::cpu_cells of
+///   this policy. May be asked again at any time, from any thread, also in a signal handler.
+/// - `add_on_cpu<Delta>(cells)`: one restartable sequence that adds to the cell of this CPU unless the gate is shut
+/// (see
+///   detail::cpu_cells). False when nothing was added, be it shut or not: there must always be another way. What the
+///   calling thread did before is visible to whoever sees the addition.
+/// - `restart_all()`: every sequence begun before has either committed, visibly to the caller with all that preceded
+/// it,
+///   or starts over and sees what the caller did before.
 /// - `here(tag)`: a named point inside a protocol. Does nothing here; tests park threads there.
 struct CURFEW_VISIBLE std_sync {
   template <class T>
@@ -390,7 +608,86 @@ struct CURFEW_VISIBLE std_sync {
   }
   static constexpr void here(const char*) noexcept {}
 
+  template <class Cells>
+  static detail::rseq_place restartable() noexcept {
+    if constexpr (CURFEW_MAY_USE_RSEQ != 0 && is_raw<Cells>) {
+      // order(none, relaxed): the word is the whole message, and everybody would write the same
+      const std::uint64_t found = place_.load(std::memory_order_relaxed);
+      return found != 0 ? unpack(found) : find_place();
+    } else {
+      return {};
+    }
+  }
+
+  template <int Delta, class Cells>
+  static bool add_on_cpu([[maybe_unused]] Cells& cells) noexcept {
+#if CURFEW_MAY_USE_RSEQ
+    if constexpr (is_raw<Cells>) {
+      // order(fence.place, acquire): the index; pairs with striped_core::chosen_backend()
+      const std::int64_t area = cells.area.load(std::memory_order_acquire);
+      if (area == 0) [[unlikely]]
+        return false;
+      // order(none, relaxed): the same in all the process, once it is there
+      const std::int64_t index = cells.index.load(std::memory_order_relaxed);
+      return detail::rseq_add<Delta>(cells, area, index);
+    }
+#endif
+    return false;
+  }
+
+  static void restart_all() noexcept {
+#if CURFEW_HAS_RSEQ
+    if (!detail::rseq_restart_all()) [[unlikely]]
+      restart_refused();
+#endif
+  }
+
  private:
+  // The sequence is written for these; a policy with atomics of its own brings its own, or does without.
+  template <class Cells>
+  static constexpr bool is_raw = std::is_same_v<decltype(Cells::gate), std::atomic<int>>;
+
+#if CURFEW_HAS_RSEQ
+  static constexpr std::uint64_t no_place = 1;
+
+  static detail::rseq_place unpack(std::uint64_t word) noexcept {
+    if (word == no_place) return {};
+    return {static_cast<int>(static_cast<std::uint32_t>(word)),
+            static_cast<int>(static_cast<std::uint32_t>(word >> 32))};
+  }
+
+  CURFEW_COLD static detail::rseq_place find_place() noexcept {
+    const detail::rseq_place found = detail::rseq_probe();
+    const auto low = static_cast<std::uint32_t>(found.area), high = static_cast<std::uint32_t>(found.index);
+    // order(none, relaxed): see restartable()
+    place_.store(found ? std::uint64_t{high} << 32 | low : no_place, std::memory_order_relaxed);
+    return found;
+  }
+
+  // The system call worked once, or there would be no sequences to restart: a filter was installed since. What comes
+  // now is slower by orders of magnitude, so that nothing new is to depend on it, and it is not to go unnoticed.
+  CURFEW_COLD static void restart_refused() noexcept {
+    // order(none, relaxed): see restartable()
+    if (place_.exchange(no_place, std::memory_order_relaxed) != no_place) {
+      std::fputs("curfew: membarrier is refused; fences opened from now on use the portable backend\n", stderr);
+    }
+    if (!detail::rseq_visit_all_cpus()) {
+      detail::fail("a fence cannot be closed: the system refuses membarrier and sched_setaffinity");
+    }
+  }
+
+  // 0: not known yet.
+  static inline constinit std::atomic<std::uint64_t> place_{0};
+#else
+  static detail::rseq_place find_place() noexcept {
+    return {};
+  }
+  static detail::rseq_place unpack(std::uint64_t) noexcept {
+    return {};
+  }
+  static inline constinit std::atomic<std::uint64_t> place_{0};
+#endif
+
   CURFEW_COLD static unsigned assign_stripe() noexcept {
     // order(none, relaxed): hands out distinct numbers, guards nothing
     unsigned next = next_stripe_.fetch_add(1, std::memory_order_relaxed) + 1;
@@ -1090,9 +1387,11 @@ CURFEW_END_NAMESPACE
 // Copyright (c) 2026 the curfew authors
 
 /// \file
-/// The fence protocol for everyday use: a counter in sixteen stripes, each on a cache line of its own with the CLOSED
-/// bit inside, so that entering threads do not share a line and one atomic operation is both count and verdict.
-/// Once closed, releases are redirected to one exact shared counter. docs/design/admission_fence.md has the argument.
+/// The fence protocol for everyday use: a counter in sixteen lanes, each on a cache line of its own, in two backends.
+/// Where the system has restartable sequences a thread adds to the cell of its CPU, in a sequence that also tests the
+/// state, without any bus lock. Elsewhere, and whenever that does not work out, it adds to a stripe with the CLOSED bit
+/// inside, so that one atomic operation is both count and verdict. Once closed, releases are redirected to one exact
+/// shared counter. docs/design/admission_fence.md has the argument.
 
 #ifndef CURFEW_DETAIL_STRIPED_CORE_HPP
 #define CURFEW_DETAIL_STRIPED_CORE_HPP
@@ -1103,6 +1402,51 @@ CURFEW_END_NAMESPACE
 
 // curfew/detail/config.hpp: above
 
+// ---- begin curfew/detail/cpu_cells.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// The words of a counter that each CPU may change without disturbing the others, and that one store can shut.
+
+#ifndef CURFEW_DETAIL_CPU_CELLS_HPP
+#define CURFEW_DETAIL_CPU_CELLS_HPP
+
+#include <cstdint>
+
+// curfew/detail/config.hpp: above
+
+CURFEW_BEGIN_NAMESPACE
+namespace detail {
+
+/// `Sync::add_on_cpu()` adds to `local` of the lane that has the number of the calling thread's CPU, provided that
+/// `gate` is above that number, and tests the gate and adds in one restartable sequence. A gate of zero or less admits
+/// nowhere. After storing such a gate and then calling `Sync::restart_all()` no `local` changes any more, and the
+/// caller sees all changes. `local` is not a target for anything else: the sequences add to it without a bus lock.
+///
+/// `shared` is for whoever uses the lanes by ordinary atomic operations instead.
+template <class Sync>
+struct cpu_cells {
+  struct alignas(cache_line) lane {
+    typename Sync::template atomic<std::uint64_t> shared{0};
+    typename Sync::template atomic<std::uint64_t> local{0};
+  };
+  static constexpr int lane_count = 16;
+
+  typename Sync::template atomic<int> gate{0};
+  // What Sync::restartable() returned; an `area` of zero turns the sequence away before it begins, which is no more
+  // than a saving. `index` is stored before the first `area` that is not zero.
+  typename Sync::template atomic<std::int64_t> area{0};
+  typename Sync::template atomic<std::int64_t> index{0};
+  lane lanes[lane_count];
+};
+
+}  // namespace detail
+CURFEW_END_NAMESPACE
+
+#endif  // CURFEW_DETAIL_CPU_CELLS_HPP
+// ---- end curfew/detail/cpu_cells.hpp
+
 // curfew/detail/drain.hpp: above
 
 // curfew/detail/lot.hpp: above
@@ -1112,27 +1456,37 @@ CURFEW_END_NAMESPACE
 CURFEW_BEGIN_NAMESPACE
 namespace detail {
 
-// state_        open      may enter. Read first by every entrant, written only under the lot lock.
-//               closed    refused; close() may still be harvesting, passes may be out, or the last leaver may be on its
-//                         way to the lot lock.
-//               drained   refused and empty, and nobody but its owner will touch the fence again.
+// state         per_cpu    (the number of lanes) may enter, by the cell of the CPU or by a stripe.
+// (cells_.gate) undecided  (zero) may enter; the first one to do so chooses between per_cpu and striped.
+//               striped    may enter, by a stripe. This and all that follow are below zero.
+//               closed     refused; close() may still be harvesting, passes may be out, or the last leaver may be on
+//                          its way to the lot lock.
+//               drained    refused and empty, and nobody but its owner will touch the fence again.
+//               Read first by every entrant. Written only under the lot lock, except from undecided to what was chosen.
 //
-// stripes_[i]   bit 0     CLOSED. An entrant whose add finds it set is refused, a leaver whose subtraction finds it set
-//                         goes on to remaining_. Set and cleared only under the lot lock.
-//               bits 1..  entered minus left on this stripe, modulo 2^63. One stripe may be negative (entered on
-//               another
-//                         one); only the sum over all stripes means anything. While CLOSED it is garbage that the next
-//                         opening wipes: a refused entrant MUST NOT take its add back, since it might do so after that.
+// lanes[i]      local      entered minus left by sequences on CPU i, modulo 2^64. Changes only while the state is
+//                          per_cpu: a sequence tests that and adds in one step, and close() restarts the sequences
+//                          that had tested it before. One cell may be negative, as a stripe may.
+//               shared     the stripe:
+//                 bit 0    CLOSED. An entrant whose add finds it set is refused, a leaver whose subtraction finds it
+//                          set goes on to remaining_. Set and cleared only under the lot lock.
+//                 bits 1.. entered minus left on this stripe, modulo 2^63. Only the sum over all stripes and cells
+//                          means anything. While CLOSED it is garbage that the next opening wipes: a refused entrant
+//                          MUST NOT take its add back, since it might do so after that.
 //
-// remaining_    open      bias + passes carried over a cancel_close() and not yet left.
-//               closing   the same minus early redirected leaves: the bias keeps it above zero until the harvest is in.
-//               closed    the number of passes out, exactly. Falls by one for each leaver, rises by one for each
-//                         clone (whose original keeps it above zero), so it reaches zero exactly once.
+// remaining_    open       bias + passes carried over a cancel_close() and not yet left.
+//               closing    the same minus early redirected leaves: the bias keeps it above zero until the harvest is
+//                          in.
+//               closed     the number of passes out, exactly. Falls by one for each leaver, rises by one for each
+//                          clone (whose original keeps it above zero), so it reaches zero exactly once.
 //
-// open    -> closed    close(), drain_*()           under the lot lock, bit by bit over the stripes, then the harvest
-// closed  -> drained   close() if the harvest is zero, else the leaver that takes remaining_ from 1 to 0
-// drained -> open      reopen()
-// closed  -> open      cancel_close(), if remaining_ is not zero; the number is carried over
+// undecided -> per_cpu, striped    the first entry
+// any of these three, "open"
+//           -> closed    close(), drain_*()   under the lot lock: the state; if it was per_cpu, a restart of all
+//                                             sequences and the harvest of the cells; the stripes, bit by bit
+// closed    -> drained   close() if the harvest is zero, else the leaver that takes remaining_ from 1 to 0
+// drained   -> open      reopen(), which chooses anew
+// closed    -> open      cancel_close(), if remaining_ is not zero; the number is carried over
 //
 // The signaller (who makes remaining_ zero) owns the fence until it has stored `drained` under the lot lock, which is
 // its last access. Nobody may take remaining_ == 0 for drained.
@@ -1160,14 +1514,18 @@ class striped_core {
   }
 
   bool try_enter() noexcept {
-    // order(fence.state, acquire): what preceded the closing, if refused; pairs with close_locked(), open_locked()
-    if (state_.load(std::memory_order_acquire) != open) return false;
-    Sync::here("fence.enter.checked");
-    // order(fence.stripe, acquire): an admitted thread sees what preceded the opening; pairs with open_locked()
-    return (own_stripe().fetch_add(one, std::memory_order_acquire) & closed_bit) == 0;
+    if (Sync::template add_on_cpu<1>(cells_)) [[likely]]
+      return true;
+    // order(fence.state, acquire): what preceded the closing, if refused, or the opening; pairs with close_locked(),
+    // open_locked(), choose()
+    const int seen = cells_.gate.load(std::memory_order_acquire);
+    if (!is_open(seen)) return false;
+    return seen == undecided ? choose() : enter_stripe();
   }
 
   void clone() noexcept {
+    if (Sync::template add_on_cpu<1>(cells_)) [[likely]]
+      return;
     // order(none, relaxed): the pass that is cloned keeps the count above zero, and the caller hands the clone over
     if ((own_stripe().fetch_add(one, std::memory_order_relaxed) & closed_bit) == 0) return;
     Sync::here("fence.clone.redirected");
@@ -1177,15 +1535,11 @@ class striped_core {
 
   void leave() noexcept {
     Sync::here("fence.leave.begin");
+    if (Sync::template add_on_cpu<-1>(cells_)) [[likely]]
+      return;
     // order(fence.stripe, release): what the pass protected; pairs with close_locked()
     if ((own_stripe().fetch_sub(one, std::memory_order_release) & closed_bit) == 0) return;
-    Sync::here("fence.leave.redirected");
-    // order(fence.remaining, acq_rel): what every pass protected; pairs with leave(), close_locked()
-    if (remaining_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
-    Sync::here("fence.leave.zero");
-    drain_visit<Sync> section(*lot_, this);
-    settle_locked(section);
-    Sync::here("fence.leave.settled");
+    leave_closed();
   }
 
   bool close() noexcept {
@@ -1220,7 +1574,7 @@ class striped_core {
     for (bool carried = false; !carried;) {
       if (count == 0) return false;  // a signaller is on its way and will make it drained
       const std::int64_t next = count + bias;
-      // order(fence.remaining, acq_rel): passes on what the leavers so far released; pairs with leave()
+      // order(fence.remaining, acq_rel): passes on what the leavers so far released; pairs with leave_closed()
       carried = remaining_.compare_exchange_weak(count, next, std::memory_order_acq_rel, std::memory_order_acquire);
     }
     Sync::here("fence.cancel.carried");
@@ -1231,12 +1585,12 @@ class striped_core {
 
   bool is_closed() const noexcept {
     // order(fence.state, acquire): what preceded the closing; pairs with close_locked()
-    return state_.load(std::memory_order_acquire) != open;
+    return !is_open(cells_.gate.load(std::memory_order_acquire));
   }
 
   bool is_drained() const noexcept {
     // order(fence.state, acquire): every release and the signaller's last access; pairs with settle_locked()
-    return state_.load(std::memory_order_acquire) == drained;
+    return cells_.gate.load(std::memory_order_acquire) == drained;
   }
 
   std::uint64_t inside() const noexcept {
@@ -1261,97 +1615,164 @@ class striped_core {
 
   void reset_after_fork_in_child(std::uint64_t held) noexcept {
     lot_->recreate_in_child();
-    const bool was_open = state_locked() == open;
-    // order(none, relaxed): the forked child has one thread
-    for (stripe& each : stripes_) each.word.store(was_open ? 0 : closed_bit, std::memory_order_relaxed);
+    const bool was_open = is_open(state_locked());
+    for (lane& each : cells_.lanes) {
+      // order(none, relaxed): the forked child has one thread
+      each.local.store(0, std::memory_order_relaxed);
+      // order(none, relaxed): as above
+      each.shared.store(was_open ? 0 : closed_bit, std::memory_order_relaxed);
+    }
     // order(none, relaxed): as above
     remaining_.store(static_cast<std::int64_t>(held) + (was_open ? bias : 0), std::memory_order_relaxed);
     // order(none, relaxed): as above
-    state_.store(was_open ? open : held != 0 ? closed : drained, std::memory_order_relaxed);
+    cells_.gate.store(was_open ? undecided : held != 0 ? closed : drained, std::memory_order_relaxed);
   }
 
   const char* name() const noexcept { return name_; }
   lot<Sync>* where() const noexcept { return lot_; }
 
  private:
-  enum state : unsigned { open, closed, drained };
+  using cells = cpu_cells<Sync>;
+  using lane = typename cells::lane;
   using counter = typename Sync::template atomic<std::uint64_t>;
-  struct alignas(cache_line) stripe {
-    counter word{0};
-  };
 
-  static constexpr unsigned stripe_count = 16;
+  static constexpr int per_cpu = cells::lane_count;
+  static constexpr int undecided = 0;
+  static constexpr int striped = -1;
+  static constexpr int closed = -2;
+  static constexpr int drained = -3;
+  static constexpr bool is_open(int state) noexcept { return state > closed; }
+
   static constexpr std::uint64_t closed_bit = 1;
   static constexpr std::uint64_t one = 2;
   static constexpr std::int64_t bias = std::int64_t{1} << 62;
 
-  counter& own_stripe() noexcept { return stripes_[Sync::stripe() % stripe_count].word; }
+  counter& own_stripe() noexcept { return cells_.lanes[Sync::stripe() % cells::lane_count].shared; }
+
+  bool enter_stripe() noexcept {
+    Sync::here("fence.enter.checked");
+    // order(fence.stripe, acquire): an admitted thread sees what preceded the opening; pairs with open_locked()
+    return (own_stripe().fetch_add(one, std::memory_order_acquire) & closed_bit) == 0;
+  }
+
+  // The first to enter chooses for all; a close() that comes first wins. Not under the lot lock, since entering never
+  // waits for anybody.
+  CURFEW_NOINLINE bool choose() noexcept {
+    const int chosen = chosen_backend();
+    int before = undecided;
+    // order(fence.state, acq_rel): where the cells are, and, if refused, what preceded the closing; pairs with
+    // try_enter(), close_locked()
+    cells_.gate.compare_exchange_strong(before, chosen, std::memory_order_acq_rel, std::memory_order_acquire);
+    return is_open(before) && enter_stripe();
+  }
+
+  int chosen_backend() noexcept {
+    const auto place = Sync::template restartable<cells>();
+    if (!place) return striped;
+    // order(none, relaxed): the next line publishes it
+    cells_.index.store(place.index, std::memory_order_relaxed);
+    // order(fence.place, release): the index; pairs with add_on_cpu()
+    cells_.area.store(place.area, std::memory_order_release);
+    return per_cpu;
+  }
+
+  CURFEW_NOINLINE void leave_closed() noexcept {
+    Sync::here("fence.leave.redirected");
+    // order(fence.remaining, acq_rel): what every pass protected; pairs with leave_closed(), close_locked()
+    if (remaining_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+    Sync::here("fence.leave.zero");
+    drain_visit<Sync> section(*lot_, this);
+    settle_locked(section);
+    Sync::here("fence.leave.settled");
+  }
 
   bool close_locked(drain_visit<Sync>& section) noexcept {
-    if (state_locked() != open) return false;
-    // Before the first CLOSED bit, so that a thread refused by a stripe is refused here ever after.
-    // order(fence.state, release): what the closer did before; pairs with try_enter(), is_closed()
-    state_.store(closed, std::memory_order_release);
+    if (!is_open(state_locked())) return false;
+    // Before the first CLOSED bit, so that a thread refused by a stripe is refused here ever after. An exchange, since
+    // the first entry may be choosing the backend right now.
+    // order(fence.state, release): what the closer did before; pairs with try_enter(), is_closed(), choose()
+    const int before = cells_.gate.exchange(closed, std::memory_order_release);
     Sync::here("fence.close.flagged");
-    std::int64_t harvest = 0;
-    for (stripe& each : stripes_) {
+    std::int64_t harvest = before == per_cpu ? harvest_cells() : 0;
+    for (lane& each : cells_.lanes) {
       // order(fence.stripe, acq_rel): what the leavers so far released; pairs with leave()
-      const std::uint64_t word = each.word.fetch_or(closed_bit, std::memory_order_acq_rel);
+      const std::uint64_t word = each.shared.fetch_or(closed_bit, std::memory_order_acq_rel);
       harvest += static_cast<std::int64_t>(word) >> 1;
     }
     Sync::here("fence.close.harvested");
-    // order(fence.remaining, acq_rel): the harvest and what it acquired, to the last leaver; pairs with leave()
-    const std::int64_t before = remaining_.fetch_add(harvest - bias, std::memory_order_acq_rel);
+    // order(fence.remaining, acq_rel): the harvest and what it acquired, to the last leaver; pairs with
+    // leave_closed()
+    const std::int64_t earlier = remaining_.fetch_add(harvest - bias, std::memory_order_acq_rel);
     Sync::here("fence.close.counted");
-    if (before + (harvest - bias) == 0) settle_locked(section);
+    if (earlier + (harvest - bias) == 0) settle_locked(section);
     return true;
+  }
+
+  // The state has just ceased to be per_cpu. Leaves the cells wiped.
+  std::int64_t harvest_cells() noexcept {
+    // order(none, relaxed): turns away those who come now before they try
+    cells_.area.store(0, std::memory_order_relaxed);
+    Sync::restart_all();
+    Sync::here("fence.close.restarted");
+    std::int64_t harvest = 0;
+    for (lane& each : cells_.lanes) {
+      // order(fence.stripe, acquire): what those released who left by a sequence; pairs with leave()
+      harvest += static_cast<std::int64_t>(each.local.load(std::memory_order_acquire));
+      // order(none, relaxed): at rest until the gate is opened again
+      each.local.store(0, std::memory_order_relaxed);
+    }
+    return harvest;
   }
 
   void settle_locked(drain_visit<Sync>& section) noexcept {
     section.complete_drained();
     // order(fence.state, release): every release, and that this is the last access; pairs with is_drained()
-    state_.store(drained, std::memory_order_release);
+    cells_.gate.store(drained, std::memory_order_release);
   }
 
   void open_locked() noexcept {
-    for (stripe& each : stripes_) {
-      // order(fence.stripe, release): what preceded the opening, to whoever enters; pairs with try_enter()
-      each.word.exchange(0, std::memory_order_release);
+    for (lane& each : cells_.lanes) {
+      // order(fence.stripe, release): what preceded the opening, to whoever enters; pairs with enter_stripe()
+      each.shared.exchange(0, std::memory_order_release);
     }
     Sync::here("fence.open.wiped");
-    // order(fence.state, release): the wiped stripes; pairs with try_enter()
-    state_.store(open, std::memory_order_release);
+    const int chosen = chosen_backend();
+    // order(fence.state, release): the wiped lanes, and where the cells are; pairs with try_enter()
+    cells_.gate.store(chosen, std::memory_order_release);
   }
 
-  state state_locked() const noexcept {
-    // order(none, relaxed): written only under the lot lock, which the caller holds
-    return state_.load(std::memory_order_relaxed);
+  int state_locked() const noexcept {
+    // order(none, relaxed): written only under the lot lock, which the caller holds (or makes a guess); a first entry
+    // that chooses makes one open state of another
+    return cells_.gate.load(std::memory_order_relaxed);
   }
 
   std::uint64_t count_locked() const noexcept {
-    if (state_locked() == open) return estimate();
-    // order(fence.remaining, acquire): whoever reads zero may rely on what the leavers did; pairs with leave()
+    if (is_open(state_locked())) return estimate();
+    // order(fence.remaining, acquire): whoever reads zero may rely on what the leavers did; pairs with
+    // leave_closed()
     return static_cast<std::uint64_t>(remaining_.load(std::memory_order_acquire));
   }
 
   // Exact when nobody enters or leaves at the same time.
   std::uint64_t estimate() const noexcept {
-    // order(fence.remaining, acquire): passes carried over, and what their leavers did; pairs with leave()
+    const bool by_cells = state_locked() == per_cpu;
+    // order(fence.remaining, acquire): passes carried over, and what their leavers did; pairs with leave_closed()
     std::int64_t sum = remaining_.load(std::memory_order_acquire) - bias;
-    for (const stripe& each : stripes_) {
+    for (const lane& each : cells_.lanes) {
       // order(fence.stripe, acquire): whoever reads zero may rely on what the leavers did; pairs with leave()
-      sum += static_cast<std::int64_t>(each.word.load(std::memory_order_acquire)) >> 1;
+      sum += static_cast<std::int64_t>(each.shared.load(std::memory_order_acquire)) >> 1;
+      if (!by_cells) continue;
+      // order(fence.stripe, acquire): the same for those who left by a sequence; pairs with leave()
+      sum += static_cast<std::int64_t>(each.local.load(std::memory_order_acquire));
     }
     return sum > 0 ? static_cast<std::uint64_t>(sum) : 0;
   }
 
-  // Read by all, written only by a closing and an opening.
-  alignas(cache_line) typename Sync::template atomic<state> state_{open};
+  cells cells_;  // the first line of it is read by all and written only by a closing and an opening
+  alignas(cache_line) typename Sync::template atomic<std::int64_t> remaining_{bias};
   const char* name_;
   lot<Sync>* lot_ = &process_lot<Sync>;  // through the object, so that all shared objects of a process use the same one
-
-  alignas(cache_line) typename Sync::template atomic<std::int64_t> remaining_{bias};
-  stripe stripes_[stripe_count];
 };
 
 }  // namespace detail

@@ -2,9 +2,11 @@
 // Copyright (c) 2026 the curfew authors
 
 /// \file
-/// The fence protocol for everyday use: a counter in sixteen stripes, each on a cache line of its own with the CLOSED
-/// bit inside, so that entering threads do not share a line and one atomic operation is both count and verdict.
-/// Once closed, releases are redirected to one exact shared counter. docs/design/admission_fence.md has the argument.
+/// The fence protocol for everyday use: a counter in sixteen lanes, each on a cache line of its own, in two backends.
+/// Where the system has restartable sequences a thread adds to the cell of its CPU, in a sequence that also tests the
+/// state, without any bus lock. Elsewhere, and whenever that does not work out, it adds to a stripe with the CLOSED bit
+/// inside, so that one atomic operation is both count and verdict. Once closed, releases are redirected to one exact
+/// shared counter. docs/design/admission_fence.md has the argument.
 
 #ifndef CURFEW_DETAIL_STRIPED_CORE_HPP
 #define CURFEW_DETAIL_STRIPED_CORE_HPP
@@ -14,6 +16,7 @@
 #include <cstdint>
 
 #include <curfew/detail/config.hpp>
+#include <curfew/detail/cpu_cells.hpp>
 #include <curfew/detail/drain.hpp>
 #include <curfew/detail/lot.hpp>
 #include <curfew/detail/sync.hpp>
@@ -21,27 +24,37 @@
 CURFEW_BEGIN_NAMESPACE
 namespace detail {
 
-// state_        open      may enter. Read first by every entrant, written only under the lot lock.
-//               closed    refused; close() may still be harvesting, passes may be out, or the last leaver may be on its
-//                         way to the lot lock.
-//               drained   refused and empty, and nobody but its owner will touch the fence again.
+// state         per_cpu    (the number of lanes) may enter, by the cell of the CPU or by a stripe.
+// (cells_.gate) undecided  (zero) may enter; the first one to do so chooses between per_cpu and striped.
+//               striped    may enter, by a stripe. This and all that follow are below zero.
+//               closed     refused; close() may still be harvesting, passes may be out, or the last leaver may be on
+//                          its way to the lot lock.
+//               drained    refused and empty, and nobody but its owner will touch the fence again.
+//               Read first by every entrant. Written only under the lot lock, except from undecided to what was chosen.
 //
-// stripes_[i]   bit 0     CLOSED. An entrant whose add finds it set is refused, a leaver whose subtraction finds it set
-//                         goes on to remaining_. Set and cleared only under the lot lock.
-//               bits 1..  entered minus left on this stripe, modulo 2^63. One stripe may be negative (entered on
-//               another
-//                         one); only the sum over all stripes means anything. While CLOSED it is garbage that the next
-//                         opening wipes: a refused entrant MUST NOT take its add back, since it might do so after that.
+// lanes[i]      local      entered minus left by sequences on CPU i, modulo 2^64. Changes only while the state is
+//                          per_cpu: a sequence tests that and adds in one step, and close() restarts the sequences
+//                          that had tested it before. One cell may be negative, as a stripe may.
+//               shared     the stripe:
+//                 bit 0    CLOSED. An entrant whose add finds it set is refused, a leaver whose subtraction finds it
+//                          set goes on to remaining_. Set and cleared only under the lot lock.
+//                 bits 1.. entered minus left on this stripe, modulo 2^63. Only the sum over all stripes and cells
+//                          means anything. While CLOSED it is garbage that the next opening wipes: a refused entrant
+//                          MUST NOT take its add back, since it might do so after that.
 //
-// remaining_    open      bias + passes carried over a cancel_close() and not yet left.
-//               closing   the same minus early redirected leaves: the bias keeps it above zero until the harvest is in.
-//               closed    the number of passes out, exactly. Falls by one for each leaver, rises by one for each
-//                         clone (whose original keeps it above zero), so it reaches zero exactly once.
+// remaining_    open       bias + passes carried over a cancel_close() and not yet left.
+//               closing    the same minus early redirected leaves: the bias keeps it above zero until the harvest is
+//                          in.
+//               closed     the number of passes out, exactly. Falls by one for each leaver, rises by one for each
+//                          clone (whose original keeps it above zero), so it reaches zero exactly once.
 //
-// open    -> closed    close(), drain_*()           under the lot lock, bit by bit over the stripes, then the harvest
-// closed  -> drained   close() if the harvest is zero, else the leaver that takes remaining_ from 1 to 0
-// drained -> open      reopen()
-// closed  -> open      cancel_close(), if remaining_ is not zero; the number is carried over
+// undecided -> per_cpu, striped    the first entry
+// any of these three, "open"
+//           -> closed    close(), drain_*()   under the lot lock: the state; if it was per_cpu, a restart of all
+//                                             sequences and the harvest of the cells; the stripes, bit by bit
+// closed    -> drained   close() if the harvest is zero, else the leaver that takes remaining_ from 1 to 0
+// drained   -> open      reopen(), which chooses anew
+// closed    -> open      cancel_close(), if remaining_ is not zero; the number is carried over
 //
 // The signaller (who makes remaining_ zero) owns the fence until it has stored `drained` under the lot lock, which is
 // its last access. Nobody may take remaining_ == 0 for drained.
@@ -69,14 +82,18 @@ class striped_core {
   }
 
   bool try_enter() noexcept {
-    // order(fence.state, acquire): what preceded the closing, if refused; pairs with close_locked(), open_locked()
-    if (state_.load(std::memory_order_acquire) != open) return false;
-    Sync::here("fence.enter.checked");
-    // order(fence.stripe, acquire): an admitted thread sees what preceded the opening; pairs with open_locked()
-    return (own_stripe().fetch_add(one, std::memory_order_acquire) & closed_bit) == 0;
+    if (Sync::template add_on_cpu<1>(cells_)) [[likely]]
+      return true;
+    // order(fence.state, acquire): what preceded the closing, if refused, or the opening; pairs with close_locked(),
+    // open_locked(), choose()
+    const int seen = cells_.gate.load(std::memory_order_acquire);
+    if (!is_open(seen)) return false;
+    return seen == undecided ? choose() : enter_stripe();
   }
 
   void clone() noexcept {
+    if (Sync::template add_on_cpu<1>(cells_)) [[likely]]
+      return;
     // order(none, relaxed): the pass that is cloned keeps the count above zero, and the caller hands the clone over
     if ((own_stripe().fetch_add(one, std::memory_order_relaxed) & closed_bit) == 0) return;
     Sync::here("fence.clone.redirected");
@@ -86,15 +103,11 @@ class striped_core {
 
   void leave() noexcept {
     Sync::here("fence.leave.begin");
+    if (Sync::template add_on_cpu<-1>(cells_)) [[likely]]
+      return;
     // order(fence.stripe, release): what the pass protected; pairs with close_locked()
     if ((own_stripe().fetch_sub(one, std::memory_order_release) & closed_bit) == 0) return;
-    Sync::here("fence.leave.redirected");
-    // order(fence.remaining, acq_rel): what every pass protected; pairs with leave(), close_locked()
-    if (remaining_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
-    Sync::here("fence.leave.zero");
-    drain_visit<Sync> section(*lot_, this);
-    settle_locked(section);
-    Sync::here("fence.leave.settled");
+    leave_closed();
   }
 
   bool close() noexcept {
@@ -129,7 +142,7 @@ class striped_core {
     for (bool carried = false; !carried;) {
       if (count == 0) return false;  // a signaller is on its way and will make it drained
       const std::int64_t next = count + bias;
-      // order(fence.remaining, acq_rel): passes on what the leavers so far released; pairs with leave()
+      // order(fence.remaining, acq_rel): passes on what the leavers so far released; pairs with leave_closed()
       carried = remaining_.compare_exchange_weak(count, next, std::memory_order_acq_rel, std::memory_order_acquire);
     }
     Sync::here("fence.cancel.carried");
@@ -140,12 +153,12 @@ class striped_core {
 
   bool is_closed() const noexcept {
     // order(fence.state, acquire): what preceded the closing; pairs with close_locked()
-    return state_.load(std::memory_order_acquire) != open;
+    return !is_open(cells_.gate.load(std::memory_order_acquire));
   }
 
   bool is_drained() const noexcept {
     // order(fence.state, acquire): every release and the signaller's last access; pairs with settle_locked()
-    return state_.load(std::memory_order_acquire) == drained;
+    return cells_.gate.load(std::memory_order_acquire) == drained;
   }
 
   std::uint64_t inside() const noexcept {
@@ -170,97 +183,164 @@ class striped_core {
 
   void reset_after_fork_in_child(std::uint64_t held) noexcept {
     lot_->recreate_in_child();
-    const bool was_open = state_locked() == open;
-    // order(none, relaxed): the forked child has one thread
-    for (stripe& each : stripes_) each.word.store(was_open ? 0 : closed_bit, std::memory_order_relaxed);
+    const bool was_open = is_open(state_locked());
+    for (lane& each : cells_.lanes) {
+      // order(none, relaxed): the forked child has one thread
+      each.local.store(0, std::memory_order_relaxed);
+      // order(none, relaxed): as above
+      each.shared.store(was_open ? 0 : closed_bit, std::memory_order_relaxed);
+    }
     // order(none, relaxed): as above
     remaining_.store(static_cast<std::int64_t>(held) + (was_open ? bias : 0), std::memory_order_relaxed);
     // order(none, relaxed): as above
-    state_.store(was_open ? open : held != 0 ? closed : drained, std::memory_order_relaxed);
+    cells_.gate.store(was_open ? undecided : held != 0 ? closed : drained, std::memory_order_relaxed);
   }
 
   const char* name() const noexcept { return name_; }
   lot<Sync>* where() const noexcept { return lot_; }
 
  private:
-  enum state : unsigned { open, closed, drained };
+  using cells = cpu_cells<Sync>;
+  using lane = typename cells::lane;
   using counter = typename Sync::template atomic<std::uint64_t>;
-  struct alignas(cache_line) stripe {
-    counter word{0};
-  };
 
-  static constexpr unsigned stripe_count = 16;
+  static constexpr int per_cpu = cells::lane_count;
+  static constexpr int undecided = 0;
+  static constexpr int striped = -1;
+  static constexpr int closed = -2;
+  static constexpr int drained = -3;
+  static constexpr bool is_open(int state) noexcept { return state > closed; }
+
   static constexpr std::uint64_t closed_bit = 1;
   static constexpr std::uint64_t one = 2;
   static constexpr std::int64_t bias = std::int64_t{1} << 62;
 
-  counter& own_stripe() noexcept { return stripes_[Sync::stripe() % stripe_count].word; }
+  counter& own_stripe() noexcept { return cells_.lanes[Sync::stripe() % cells::lane_count].shared; }
+
+  bool enter_stripe() noexcept {
+    Sync::here("fence.enter.checked");
+    // order(fence.stripe, acquire): an admitted thread sees what preceded the opening; pairs with open_locked()
+    return (own_stripe().fetch_add(one, std::memory_order_acquire) & closed_bit) == 0;
+  }
+
+  // The first to enter chooses for all; a close() that comes first wins. Not under the lot lock, since entering never
+  // waits for anybody.
+  CURFEW_NOINLINE bool choose() noexcept {
+    const int chosen = chosen_backend();
+    int before = undecided;
+    // order(fence.state, acq_rel): where the cells are, and, if refused, what preceded the closing; pairs with
+    // try_enter(), close_locked()
+    cells_.gate.compare_exchange_strong(before, chosen, std::memory_order_acq_rel, std::memory_order_acquire);
+    return is_open(before) && enter_stripe();
+  }
+
+  int chosen_backend() noexcept {
+    const auto place = Sync::template restartable<cells>();
+    if (!place) return striped;
+    // order(none, relaxed): the next line publishes it
+    cells_.index.store(place.index, std::memory_order_relaxed);
+    // order(fence.place, release): the index; pairs with add_on_cpu()
+    cells_.area.store(place.area, std::memory_order_release);
+    return per_cpu;
+  }
+
+  CURFEW_NOINLINE void leave_closed() noexcept {
+    Sync::here("fence.leave.redirected");
+    // order(fence.remaining, acq_rel): what every pass protected; pairs with leave_closed(), close_locked()
+    if (remaining_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+    Sync::here("fence.leave.zero");
+    drain_visit<Sync> section(*lot_, this);
+    settle_locked(section);
+    Sync::here("fence.leave.settled");
+  }
 
   bool close_locked(drain_visit<Sync>& section) noexcept {
-    if (state_locked() != open) return false;
-    // Before the first CLOSED bit, so that a thread refused by a stripe is refused here ever after.
-    // order(fence.state, release): what the closer did before; pairs with try_enter(), is_closed()
-    state_.store(closed, std::memory_order_release);
+    if (!is_open(state_locked())) return false;
+    // Before the first CLOSED bit, so that a thread refused by a stripe is refused here ever after. An exchange, since
+    // the first entry may be choosing the backend right now.
+    // order(fence.state, release): what the closer did before; pairs with try_enter(), is_closed(), choose()
+    const int before = cells_.gate.exchange(closed, std::memory_order_release);
     Sync::here("fence.close.flagged");
-    std::int64_t harvest = 0;
-    for (stripe& each : stripes_) {
+    std::int64_t harvest = before == per_cpu ? harvest_cells() : 0;
+    for (lane& each : cells_.lanes) {
       // order(fence.stripe, acq_rel): what the leavers so far released; pairs with leave()
-      const std::uint64_t word = each.word.fetch_or(closed_bit, std::memory_order_acq_rel);
+      const std::uint64_t word = each.shared.fetch_or(closed_bit, std::memory_order_acq_rel);
       harvest += static_cast<std::int64_t>(word) >> 1;
     }
     Sync::here("fence.close.harvested");
-    // order(fence.remaining, acq_rel): the harvest and what it acquired, to the last leaver; pairs with leave()
-    const std::int64_t before = remaining_.fetch_add(harvest - bias, std::memory_order_acq_rel);
+    // order(fence.remaining, acq_rel): the harvest and what it acquired, to the last leaver; pairs with
+    // leave_closed()
+    const std::int64_t earlier = remaining_.fetch_add(harvest - bias, std::memory_order_acq_rel);
     Sync::here("fence.close.counted");
-    if (before + (harvest - bias) == 0) settle_locked(section);
+    if (earlier + (harvest - bias) == 0) settle_locked(section);
     return true;
+  }
+
+  // The state has just ceased to be per_cpu. Leaves the cells wiped.
+  std::int64_t harvest_cells() noexcept {
+    // order(none, relaxed): turns away those who come now before they try
+    cells_.area.store(0, std::memory_order_relaxed);
+    Sync::restart_all();
+    Sync::here("fence.close.restarted");
+    std::int64_t harvest = 0;
+    for (lane& each : cells_.lanes) {
+      // order(fence.stripe, acquire): what those released who left by a sequence; pairs with leave()
+      harvest += static_cast<std::int64_t>(each.local.load(std::memory_order_acquire));
+      // order(none, relaxed): at rest until the gate is opened again
+      each.local.store(0, std::memory_order_relaxed);
+    }
+    return harvest;
   }
 
   void settle_locked(drain_visit<Sync>& section) noexcept {
     section.complete_drained();
     // order(fence.state, release): every release, and that this is the last access; pairs with is_drained()
-    state_.store(drained, std::memory_order_release);
+    cells_.gate.store(drained, std::memory_order_release);
   }
 
   void open_locked() noexcept {
-    for (stripe& each : stripes_) {
-      // order(fence.stripe, release): what preceded the opening, to whoever enters; pairs with try_enter()
-      each.word.exchange(0, std::memory_order_release);
+    for (lane& each : cells_.lanes) {
+      // order(fence.stripe, release): what preceded the opening, to whoever enters; pairs with enter_stripe()
+      each.shared.exchange(0, std::memory_order_release);
     }
     Sync::here("fence.open.wiped");
-    // order(fence.state, release): the wiped stripes; pairs with try_enter()
-    state_.store(open, std::memory_order_release);
+    const int chosen = chosen_backend();
+    // order(fence.state, release): the wiped lanes, and where the cells are; pairs with try_enter()
+    cells_.gate.store(chosen, std::memory_order_release);
   }
 
-  state state_locked() const noexcept {
-    // order(none, relaxed): written only under the lot lock, which the caller holds
-    return state_.load(std::memory_order_relaxed);
+  int state_locked() const noexcept {
+    // order(none, relaxed): written only under the lot lock, which the caller holds (or makes a guess); a first entry
+    // that chooses makes one open state of another
+    return cells_.gate.load(std::memory_order_relaxed);
   }
 
   std::uint64_t count_locked() const noexcept {
-    if (state_locked() == open) return estimate();
-    // order(fence.remaining, acquire): whoever reads zero may rely on what the leavers did; pairs with leave()
+    if (is_open(state_locked())) return estimate();
+    // order(fence.remaining, acquire): whoever reads zero may rely on what the leavers did; pairs with
+    // leave_closed()
     return static_cast<std::uint64_t>(remaining_.load(std::memory_order_acquire));
   }
 
   // Exact when nobody enters or leaves at the same time.
   std::uint64_t estimate() const noexcept {
-    // order(fence.remaining, acquire): passes carried over, and what their leavers did; pairs with leave()
+    const bool by_cells = state_locked() == per_cpu;
+    // order(fence.remaining, acquire): passes carried over, and what their leavers did; pairs with leave_closed()
     std::int64_t sum = remaining_.load(std::memory_order_acquire) - bias;
-    for (const stripe& each : stripes_) {
+    for (const lane& each : cells_.lanes) {
       // order(fence.stripe, acquire): whoever reads zero may rely on what the leavers did; pairs with leave()
-      sum += static_cast<std::int64_t>(each.word.load(std::memory_order_acquire)) >> 1;
+      sum += static_cast<std::int64_t>(each.shared.load(std::memory_order_acquire)) >> 1;
+      if (!by_cells) continue;
+      // order(fence.stripe, acquire): the same for those who left by a sequence; pairs with leave()
+      sum += static_cast<std::int64_t>(each.local.load(std::memory_order_acquire));
     }
     return sum > 0 ? static_cast<std::uint64_t>(sum) : 0;
   }
 
-  // Read by all, written only by a closing and an opening.
-  alignas(cache_line) typename Sync::template atomic<state> state_{open};
+  cells cells_;  // the first line of it is read by all and written only by a closing and an opening
+  alignas(cache_line) typename Sync::template atomic<std::int64_t> remaining_{bias};
   const char* name_;
   lot<Sync>* lot_ = &process_lot<Sync>;  // through the object, so that all shared objects of a process use the same one
-
-  alignas(cache_line) typename Sync::template atomic<std::int64_t> remaining_{bias};
-  stripe stripes_[stripe_count];
 };
 
 }  // namespace detail

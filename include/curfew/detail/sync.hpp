@@ -19,6 +19,7 @@
 #include <type_traits>
 
 #include <curfew/detail/config.hpp>
+#include <curfew/detail/rseq.hpp>
 
 CURFEW_BEGIN_NAMESPACE
 
@@ -40,6 +41,15 @@ CURFEW_BEGIN_NAMESPACE
 ///   thread_local objects that were made later. At most one per thread.
 /// - `number_of(address)`: spreads objects over a table. Here the address; a checker whose runs must be alike gives
 ///   each object a number of its own instead.
+/// - `restartable<Cells>()`: whether, and how, threads of this process may call the next two on a detail::cpu_cells of
+///   this policy. May be asked again at any time, from any thread, also in a signal handler.
+/// - `add_on_cpu<Delta>(cells)`: one restartable sequence that adds to the cell of this CPU unless the gate is shut
+/// (see
+///   detail::cpu_cells). False when nothing was added, be it shut or not: there must always be another way. What the
+///   calling thread did before is visible to whoever sees the addition.
+/// - `restart_all()`: every sequence begun before has either committed, visibly to the caller with all that preceded
+/// it,
+///   or starts over and sees what the caller did before.
 /// - `here(tag)`: a named point inside a protocol. Does nothing here; tests park threads there.
 struct CURFEW_VISIBLE std_sync {
   template <class T>
@@ -104,7 +114,86 @@ struct CURFEW_VISIBLE std_sync {
   }
   static constexpr void here(const char*) noexcept {}
 
+  template <class Cells>
+  static detail::rseq_place restartable() noexcept {
+    if constexpr (CURFEW_MAY_USE_RSEQ != 0 && is_raw<Cells>) {
+      // order(none, relaxed): the word is the whole message, and everybody would write the same
+      const std::uint64_t found = place_.load(std::memory_order_relaxed);
+      return found != 0 ? unpack(found) : find_place();
+    } else {
+      return {};
+    }
+  }
+
+  template <int Delta, class Cells>
+  static bool add_on_cpu([[maybe_unused]] Cells& cells) noexcept {
+#if CURFEW_MAY_USE_RSEQ
+    if constexpr (is_raw<Cells>) {
+      // order(fence.place, acquire): the index; pairs with striped_core::chosen_backend()
+      const std::int64_t area = cells.area.load(std::memory_order_acquire);
+      if (area == 0) [[unlikely]]
+        return false;
+      // order(none, relaxed): the same in all the process, once it is there
+      const std::int64_t index = cells.index.load(std::memory_order_relaxed);
+      return detail::rseq_add<Delta>(cells, area, index);
+    }
+#endif
+    return false;
+  }
+
+  static void restart_all() noexcept {
+#if CURFEW_HAS_RSEQ
+    if (!detail::rseq_restart_all()) [[unlikely]]
+      restart_refused();
+#endif
+  }
+
  private:
+  // The sequence is written for these; a policy with atomics of its own brings its own, or does without.
+  template <class Cells>
+  static constexpr bool is_raw = std::is_same_v<decltype(Cells::gate), std::atomic<int>>;
+
+#if CURFEW_HAS_RSEQ
+  static constexpr std::uint64_t no_place = 1;
+
+  static detail::rseq_place unpack(std::uint64_t word) noexcept {
+    if (word == no_place) return {};
+    return {static_cast<int>(static_cast<std::uint32_t>(word)),
+            static_cast<int>(static_cast<std::uint32_t>(word >> 32))};
+  }
+
+  CURFEW_COLD static detail::rseq_place find_place() noexcept {
+    const detail::rseq_place found = detail::rseq_probe();
+    const auto low = static_cast<std::uint32_t>(found.area), high = static_cast<std::uint32_t>(found.index);
+    // order(none, relaxed): see restartable()
+    place_.store(found ? std::uint64_t{high} << 32 | low : no_place, std::memory_order_relaxed);
+    return found;
+  }
+
+  // The system call worked once, or there would be no sequences to restart: a filter was installed since. What comes
+  // now is slower by orders of magnitude, so that nothing new is to depend on it, and it is not to go unnoticed.
+  CURFEW_COLD static void restart_refused() noexcept {
+    // order(none, relaxed): see restartable()
+    if (place_.exchange(no_place, std::memory_order_relaxed) != no_place) {
+      std::fputs("curfew: membarrier is refused; fences opened from now on use the portable backend\n", stderr);
+    }
+    if (!detail::rseq_visit_all_cpus()) {
+      detail::fail("a fence cannot be closed: the system refuses membarrier and sched_setaffinity");
+    }
+  }
+
+  // 0: not known yet.
+  static inline constinit std::atomic<std::uint64_t> place_{0};
+#else
+  static detail::rseq_place find_place() noexcept {
+    return {};
+  }
+  static detail::rseq_place unpack(std::uint64_t) noexcept {
+    return {};
+  }
+  static inline constinit std::atomic<std::uint64_t> place_{0};
+#endif
+
   CURFEW_COLD static unsigned assign_stripe() noexcept {
     // order(none, relaxed): hands out distinct numbers, guards nothing
     unsigned next = next_stripe_.fetch_add(1, std::memory_order_relaxed) + 1;

@@ -42,6 +42,10 @@ bool add_on_processor(const atomic<T>& gate, Admits admits, Cell cell, int delta
 }  // namespace model
 
 struct restartable_model_sync : model_sync {
+  template <class Cells>
+  static constexpr detail::rseq_place restartable() noexcept {
+    return {1, 1};
+  }
   template <int Delta, class Cells>
   static bool add_on_cpu(Cells& cells, CURFEW_TESTING_HERE) noexcept {
     return model::add_on_processor(
