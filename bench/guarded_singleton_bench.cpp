@@ -18,6 +18,8 @@
 
 #include <curfew/guarded_singleton.hpp>
 
+#include "bench/peers/threads.hpp"
+
 // Their load() is a data race to the thread sanitizer, since libstdc++ unlocks its pointer with a relaxed operation.
 #if defined(__SANITIZE_THREAD__)
 #define WITH_ATOMIC_SHARED_PTR 0
@@ -51,13 +53,13 @@ void BM_GuardedSingleton_GetUseRelease(benchmark::State& state) {
     benchmark::DoNotOptimize(pinned->value);
   }
 }
-BENCHMARK(BM_GuardedSingleton_GetUseRelease)->ThreadRange(1, 4)->UseRealTime();
+BENCHMARK(BM_GuardedSingleton_GetUseRelease)->Apply(peers::threads);
 
 void BM_GuardedSingleton_CloneRelease(benchmark::State& state) {
   const auto pinned = subject.get();
   for (auto _ : state) benchmark::DoNotOptimize(pinned.clone().get());
 }
-BENCHMARK(BM_GuardedSingleton_CloneRelease)->ThreadRange(1, 4)->UseRealTime();
+BENCHMARK(BM_GuardedSingleton_CloneRelease)->Apply(peers::threads);
 
 // The floor: what cannot be reset.
 void BM_Baseline_AcquireLoad(benchmark::State& state) {
@@ -65,7 +67,7 @@ void BM_Baseline_AcquireLoad(benchmark::State& state) {
   static constinit std::atomic<service*> pointer{&instance};
   for (auto _ : state) benchmark::DoNotOptimize(pointer.load(std::memory_order_acquire)->value);
 }
-BENCHMARK(BM_Baseline_AcquireLoad)->ThreadRange(1, 4)->UseRealTime();
+BENCHMARK(BM_Baseline_AcquireLoad)->Apply(peers::threads);
 
 service& meyers() {
   static service& instance = *new service;
@@ -74,7 +76,7 @@ service& meyers() {
 void BM_Baseline_MeyersStatic(benchmark::State& state) {
   for (auto _ : state) benchmark::DoNotOptimize(meyers().value);
 }
-BENCHMARK(BM_Baseline_MeyersStatic)->ThreadRange(1, 4)->UseRealTime();
+BENCHMARK(BM_Baseline_MeyersStatic)->Apply(peers::threads);
 
 void BM_Baseline_SharedPtrCopy(benchmark::State& state) {
   static const auto instance = std::make_shared<service>();
@@ -83,7 +85,7 @@ void BM_Baseline_SharedPtrCopy(benchmark::State& state) {
     benchmark::DoNotOptimize(copy->value);
   }
 }
-BENCHMARK(BM_Baseline_SharedPtrCopy)->ThreadRange(1, 4)->UseRealTime();
+BENCHMARK(BM_Baseline_SharedPtrCopy)->Apply(peers::threads);
 
 void BM_Baseline_SharedMutexSharedPtr(benchmark::State& state) {
   static std::shared_mutex mutex;
@@ -97,7 +99,7 @@ void BM_Baseline_SharedMutexSharedPtr(benchmark::State& state) {
     benchmark::DoNotOptimize(copy->value);
   }
 }
-BENCHMARK(BM_Baseline_SharedMutexSharedPtr)->ThreadRange(1, 4)->UseRealTime();
+BENCHMARK(BM_Baseline_SharedMutexSharedPtr)->Apply(peers::threads);
 
 #if WITH_ATOMIC_SHARED_PTR
 void BM_Baseline_AtomicSharedPtr(benchmark::State& state) {
@@ -107,7 +109,7 @@ void BM_Baseline_AtomicSharedPtr(benchmark::State& state) {
     benchmark::DoNotOptimize(copy->value);
   }
 }
-BENCHMARK(BM_Baseline_AtomicSharedPtr)->ThreadRange(1, 4)->UseRealTime();
+BENCHMARK(BM_Baseline_AtomicSharedPtr)->Apply(peers::threads);
 #endif
 
 void BM_GuardedSingleton_ResetAndRecreate(benchmark::State& state) {
@@ -118,6 +120,34 @@ void BM_GuardedSingleton_ResetAndRecreate(benchmark::State& state) {
   }
 }
 BENCHMARK(BM_GuardedSingleton_ResetAndRecreate)->UseRealTime();
+
+/// The same one by one, while another thread uses the instance without a pause.
+void BM_GuardedSingleton_ResetAndRecreateWithAReader(benchmark::State& state) {
+  static constinit curfew::guarded_singleton<service> own{"recreate with a reader"};
+  std::atomic<bool> stop{false};
+  std::thread reader([&] {
+    while (!stop.load(std::memory_order_relaxed)) benchmark::DoNotOptimize(own.get()->value);
+  });
+  std::vector<std::int64_t> samples;
+  for (auto _ : state) {
+    const auto before = std::chrono::steady_clock::now();
+    own.reset();
+    benchmark::DoNotOptimize(own.get()->value);
+    samples.push_back((std::chrono::steady_clock::now() - before).count());
+  }
+  stop.store(true, std::memory_order_relaxed);
+  reader.join();
+  const auto middle = samples.begin() + static_cast<std::ptrdiff_t>(samples.size() / 2);
+  std::nth_element(samples.begin(), middle, samples.end());
+  state.counters["p50_ns"] = static_cast<double>(*middle);
+}
+BENCHMARK(BM_GuardedSingleton_ResetAndRecreateWithAReader)->UseRealTime();
+
+void BM_GuardedSingleton_ResetOfAnEmptySlot(benchmark::State& state) {
+  static constinit curfew::guarded_singleton<service> own{"empty"};
+  for (auto _ : state) benchmark::DoNotOptimize(own.reset());
+}
+BENCHMARK(BM_GuardedSingleton_ResetOfAnEmptySlot);
 
 struct slow_traits {
   std::unique_ptr<service> make() { return std::make_unique<service>(); }

@@ -79,7 +79,7 @@ class probe {
   static constexpr unsigned alive = 0xA11'7E11;
   static constexpr unsigned dead = 0xDEAD'0000;
 
-  void* where_the_grave_link_goes_ = nullptr;  // overwritten after death, unlike what follows
+  [[maybe_unused]] void* where_the_grave_link_goes_ = nullptr;  // overwritten after death, unlike what follows
   books& in_;
   std::atomic<unsigned> life_{alive};
   std::atomic<bool> torn_{false};
