@@ -15,6 +15,7 @@ set(parts
     "detail/lifespan_.+=ordered_lifespan=2"
     "detail/(process_id|process_identity)=detail=1"
     "detail/(directory_tree|process_.+)=sandbox/process_backend=4"
+    "detail/(http_.+|json)=sandbox/transport=4"
     "detail/.+=detail=1"
     "admission_fence=admission_fence=2"
     "guarded_singleton=guarded_singleton=2"
@@ -42,11 +43,12 @@ set(edges
     sandbox/aio->sandbox/backend
     sandbox/aio->sandbox/lease_store
     sandbox/aio->sandbox/sandbox_pool
-    sandbox/process_backend->sandbox/backend)
+    sandbox/process_backend->sandbox/backend
+    sandbox/transport->sandbox/backend)
 
 # Headers that need the operating system. Their includes of it stand inside a conditional on the platform.
 set(system_headers
-    "^(detail/(signal_.+|lifespan_.+|process_.+|cancel_shield|rseq|directory_tree|singleton_domain)|testing/(crash|fiber|race|scheduler)|signals|ordered_lifespan|testing/(fiber|race)|sandbox/[a-z0-9_]*(process|docker|transport)[a-z0-9_]*)$")
+    "^(detail/(signal_.+|lifespan_.+|process_.+|cancel_shield|descriptor|rseq|directory_tree|singleton_domain)|testing/(crash|fiber|race|scheduler)|signals|ordered_lifespan|testing/(fiber|race)|sandbox/[a-z0-9_]*(process|docker|transport)[a-z0-9_]*)$")
 
 set(banned_includes iostream future regex)
 
@@ -67,7 +69,8 @@ set(budgets
     sandbox/lease_store=100
     sandbox/sandbox_pool=350
     sandbox/aio=180
-    sandbox/process_backend=320)
+    sandbox/process_backend=320
+    sandbox/transport=220)
 set(most_lines 450)
 
 set(not_in_umbrella sandbox/curl_transport)

@@ -7,9 +7,15 @@ set(CURFEW_HEADERS
     curfew/detail/compact_core.hpp
     curfew/detail/config.hpp
     curfew/detail/cpu_cells.hpp
+    curfew/detail/deadline.hpp
+    curfew/detail/descriptor.hpp
     curfew/detail/directory_tree.hpp
     curfew/detail/drain.hpp
     curfew/detail/drain_awaitable.hpp
+    curfew/detail/http_message.hpp
+    curfew/detail/http_types.hpp
+    curfew/detail/http_url.hpp
+    curfew/detail/json.hpp
     curfew/detail/leaked.hpp
     curfew/detail/lifespan_control.hpp
     curfew/detail/lifespan_core.hpp
@@ -45,6 +51,7 @@ set(CURFEW_HEADERS
     curfew/detail/striped_core.hpp
     curfew/detail/sync.hpp
     curfew/detail/teardown_reason.hpp
+    curfew/detail/text.hpp
     curfew/guarded_singleton.hpp
     curfew/keyed_serializer.hpp
     curfew/ordered_lifespan.hpp
@@ -59,6 +66,7 @@ set(CURFEW_HEADERS
     curfew/sandbox/process_backend.hpp
     curfew/sandbox/sandbox_pool.hpp
     curfew/sandbox/sandbox_table.hpp
+    curfew/sandbox/transport.hpp
     curfew/signals.hpp
     curfew/slot_ledger.hpp
     curfew/teardown.hpp

@@ -11190,10 +11190,10 @@ CURFEW_END_NAMESPACE
 // Copyright (c) 2026 the curfew authors
 
 /// \file
-/// Starting one program in a child process: owned descriptors, the plan that is complete before the fork, and what the
-/// child does between fork and exec. Everything the child touches is prepared by the parent, because a child of a
-/// threaded program may only make async-signal-safe calls: the heap lock may be held by a thread that does not exist
-/// there. POSIX only.
+/// Starting one program in a child process: the plan that is complete before the fork, and what the child
+/// does between fork and exec. Everything the child touches is prepared by the parent, because a child of a threaded
+/// program may only make async-signal-safe calls: the heap lock may be held by a thread that does not exist there.
+/// POSIX only.
 
 #ifndef CURFEW_DETAIL_PROCESS_SPAWN_HPP
 #define CURFEW_DETAIL_PROCESS_SPAWN_HPP
@@ -11211,16 +11211,24 @@ CURFEW_END_NAMESPACE
 
 // curfew/detail/config.hpp: above
 
+// ---- begin curfew/detail/descriptor.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// Descriptors that are owned, closed on exec, and kept away from the standard streams. POSIX only.
+
+#ifndef CURFEW_DETAIL_DESCRIPTOR_HPP
+#define CURFEW_DETAIL_DESCRIPTOR_HPP
+
+#include <cerrno>
+#include <utility>
+
+// curfew/detail/config.hpp: above
+
 #if CURFEW_POSIX
 #include <fcntl.h>
-#include <signal.h>
-#include <sys/resource.h>
-#include <sys/types.h>
 #include <unistd.h>
-#if defined(__linux__)
-#include <sys/prctl.h>
-#include <sys/syscall.h>
-#endif
 
 CURFEW_BEGIN_NAMESPACE
 namespace detail {
@@ -11279,13 +11287,82 @@ inline bool make_pipe(owned_fd& read_end, owned_fd& write_end) noexcept {
   return false;
 }
 
+}  // namespace detail
+CURFEW_END_NAMESPACE
+#endif  // CURFEW_POSIX
+
+#endif  // CURFEW_DETAIL_DESCRIPTOR_HPP
+// ---- end curfew/detail/descriptor.hpp
+
+// ---- begin curfew/detail/text.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// Text that comes from outside: made fit for a message, and compared without regard to case. ASCII alone counts, and
+/// no locale is asked: what a server or a tool writes does not depend on where the host runs.
+
+#ifndef CURFEW_DETAIL_TEXT_HPP
+#define CURFEW_DETAIL_TEXT_HPP
+
+#include <algorithm>
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+// curfew/detail/config.hpp: above
+
+CURFEW_BEGIN_NAMESPACE
+namespace detail {
+
 /// Text from outside, fit for an error message.
-inline std::string printable(std::string text) {
-  if (text.size() > 128) text.resize(128);
+inline std::string printable(std::string text, std::size_t most = 128) {
+  if (text.size() > most) text.resize(most);
   std::replace_if(
       text.begin(), text.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
   return text;
 }
+
+constexpr char lower(char c) noexcept {
+  return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+}
+
+inline bool equal_ignoring_case(std::string_view a, std::string_view b) noexcept {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](char x, char y) { return lower(x) == lower(y); });
+}
+
+inline bool contains_ignoring_case(std::string_view text, std::string_view part) noexcept {
+  return std::search(text.begin(), text.end(), part.begin(), part.end(),
+                     [](char x, char y) { return lower(x) == lower(y); }) != text.end();
+}
+
+/// Without the blanks at both ends.
+constexpr std::string_view trimmed(std::string_view text) noexcept {
+  constexpr std::string_view blanks = " \t\r\n";
+  const std::size_t first = text.find_first_not_of(blanks);
+  return first == std::string_view::npos ? std::string_view()
+                                         : text.substr(first, text.find_last_not_of(blanks) - first + 1);
+}
+
+}  // namespace detail
+CURFEW_END_NAMESPACE
+
+#endif  // CURFEW_DETAIL_TEXT_HPP
+// ---- end curfew/detail/text.hpp
+
+#if CURFEW_POSIX
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/types.h>
+#include <unistd.h>
+#if defined(__linux__)
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#endif
+
+CURFEW_BEGIN_NAMESPACE
+namespace detail {
 
 /// Throws std::invalid_argument when \p argv could not be passed to a program as it stands.
 inline void check_command(const std::vector<std::string>& argv, const char* who) {
@@ -11641,6 +11718,8 @@ CURFEW_END_NAMESPACE
 
 // curfew/detail/config.hpp: above
 
+// curfew/detail/descriptor.hpp: above
+
 // curfew/detail/process_spawn.hpp: above
 
 #if CURFEW_POSIX
@@ -11715,13 +11794,6 @@ class child_process {
   pid_t pid_ = 0;
   bool reaped_ = false;
 };
-
-/// Milliseconds for poll(), rounded up so that a wait never spins, and capped at a minute so that it never overflows.
-inline int poll_timeout(std::chrono::nanoseconds left) noexcept {
-  using std::chrono::milliseconds;
-  if (left <= std::chrono::nanoseconds::zero()) return 0;
-  return static_cast<int>(std::min(milliseconds(60'000), std::chrono::ceil<milliseconds>(left)).count());
-}
 
 /// One look at every process of the system: which process groups have a member that still runs. Zombies do not run.
 class group_census {
@@ -11960,6 +12032,45 @@ CURFEW_END_NAMESPACE
 
 // curfew/detail/config.hpp: above
 
+// ---- begin curfew/detail/deadline.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// Deadlines that cannot overflow, and what is left of one as poll() wants it.
+
+#ifndef CURFEW_DETAIL_DEADLINE_HPP
+#define CURFEW_DETAIL_DEADLINE_HPP
+
+#include <algorithm>
+#include <chrono>
+
+// curfew/detail/config.hpp: above
+
+CURFEW_BEGIN_NAMESPACE
+namespace detail {
+
+/// The point \p d after \p now, or the last one there is.
+template <class TimePoint>
+TimePoint later(TimePoint now, std::chrono::nanoseconds d) noexcept {
+  return d > TimePoint::max() - now ? TimePoint::max() : now + d;
+}
+
+/// Milliseconds for poll(), rounded up so that a wait never spins, and capped at a minute so that it never overflows.
+inline int poll_timeout(std::chrono::nanoseconds left) noexcept {
+  using std::chrono::milliseconds;
+  if (left <= std::chrono::nanoseconds::zero()) return 0;
+  return static_cast<int>(std::min(milliseconds(60'000), std::chrono::ceil<milliseconds>(left)).count());
+}
+
+}  // namespace detail
+CURFEW_END_NAMESPACE
+
+#endif  // CURFEW_DETAIL_DEADLINE_HPP
+// ---- end curfew/detail/deadline.hpp
+
+// curfew/detail/descriptor.hpp: above
+
 // curfew/detail/process_group.hpp: above
 
 // curfew/detail/process_spawn.hpp: above
@@ -11973,12 +12084,6 @@ CURFEW_END_NAMESPACE
 
 CURFEW_BEGIN_NAMESPACE
 namespace detail {
-
-/// The point \p d after \p now, or the last one there is.
-template <class TimePoint>
-TimePoint later(TimePoint now, std::chrono::nanoseconds d) noexcept {
-  return d > TimePoint::max() - now ? TimePoint::max() : now + d;
-}
 
 /// A leader, the commands that have joined its group, and those that nobody waits for any more. The owner's lock guards
 /// all of it, except that whoever waits for a command may look at that one and is the one who reaps it.
@@ -12622,6 +12727,662 @@ CURFEW_END_NAMESPACE
 // ---- end curfew/sandbox/process_backend.hpp
 
 // curfew/sandbox/sandbox_pool.hpp: above
+
+// ---- begin curfew/sandbox/transport.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// How the REST backends reach their servers: the transport concept with its values and its error, and a transport for
+/// plain http over POSIX sockets that needs no library. For https there is curl_transport.hpp; a transport of one's own
+/// is any class with a `send`.
+
+#ifndef CURFEW_SANDBOX_TRANSPORT_HPP
+#define CURFEW_SANDBOX_TRANSPORT_HPP
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <system_error>
+
+// curfew/detail/config.hpp: above
+
+// curfew/detail/deadline.hpp: above
+
+// curfew/detail/descriptor.hpp: above
+
+// ---- begin curfew/detail/http_message.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// HTTP/1.1 messages: a request as text, and a reader of responses that is given bytes as they come. No I/O. The reader
+/// is strict where leniency lets two parties see two different messages: one way to end a line, one way to say where a
+/// body ends, no folded headers.
+
+#ifndef CURFEW_DETAIL_HTTP_MESSAGE_HPP
+#define CURFEW_DETAIL_HTTP_MESSAGE_HPP
+
+#include <algorithm>
+#include <charconv>
+#include <cstddef>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+// curfew/detail/config.hpp: above
+
+// ---- begin curfew/detail/http_types.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// One HTTP exchange as values, the error of one that did not come to its end, and what a transport is.
+
+#ifndef CURFEW_DETAIL_HTTP_TYPES_HPP
+#define CURFEW_DETAIL_HTTP_TYPES_HPP
+
+#include <chrono>
+#include <concepts>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+// curfew/detail/config.hpp: above
+
+// curfew/detail/text.hpp: above
+
+CURFEW_BEGIN_NAMESPACE
+namespace sandbox {
+
+/// Names and values as they go over the wire; names are compared without regard to case.
+using http_headers = std::vector<std::pair<std::string, std::string>>;
+
+struct http_request {
+  std::string method;
+  std::string url;  ///< absolute
+  http_headers headers;
+  std::string body;
+  std::chrono::milliseconds timeout = std::chrono::seconds(30);  ///< for the whole exchange, connecting included
+};
+
+struct http_response {
+  int status = 0;
+  http_headers headers;
+  std::string body;
+
+  /// The value of the first header of that name; null without one.
+  const std::string* header(std::string_view name) const noexcept {
+    for (const auto& [key, value] : headers)
+      if (detail::equal_ignoring_case(key, name)) return &value;
+    return nullptr;
+  }
+};
+
+/// An exchange that has no response. What it means for the caller depends on `sent()`: true when the server may have
+/// seen the request, and so may have acted on it.
+class transport_error : public std::runtime_error {
+ public:
+  transport_error(const std::string& message, bool sent, bool timed_out)
+      : std::runtime_error(message), sent_(sent), timed_out_(timed_out) {}
+
+  bool sent() const noexcept { return sent_; }
+  bool timed_out() const noexcept { return timed_out_; }
+
+ private:
+  bool sent_;
+  bool timed_out_;
+};
+
+/// What carries a request to a server and brings the response back: any response, whatever its status. It follows no
+/// redirect and repeats nothing, since only the caller knows what may be repeated. It throws transport_error when there
+/// is no response, and std::invalid_argument for a request that it cannot send. It may be called from many threads at
+/// once.
+template <class T>
+concept transport = requires(T& t, const http_request& request) {
+  { t.send(request) } -> std::same_as<http_response>;
+};
+
+}  // namespace sandbox
+CURFEW_END_NAMESPACE
+
+#endif  // CURFEW_DETAIL_HTTP_TYPES_HPP
+// ---- end curfew/detail/http_types.hpp
+
+// ---- begin curfew/detail/http_url.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// The urls the kit speaks: http and https, a host, a port, a path and a query. Narrower than the standard on purpose:
+/// what is refused here (credentials, fragments, blanks, control characters) has no business in a request.
+
+#ifndef CURFEW_DETAIL_HTTP_URL_HPP
+#define CURFEW_DETAIL_HTTP_URL_HPP
+
+#include <algorithm>
+#include <charconv>
+#include <cstddef>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <system_error>
+
+// curfew/detail/config.hpp: above
+
+// curfew/detail/text.hpp: above
+
+CURFEW_BEGIN_NAMESPACE
+namespace detail {
+
+struct http_url {
+  bool secure = false;
+  std::string host;  ///< without the brackets of an IPv6 address
+  std::uint16_t port = 0;
+  std::string authority;  ///< as in the url
+  std::string target;     ///< path and query, never empty
+};
+
+constexpr bool is_ascii_alnum(char c) noexcept {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+}
+
+/// A host name, an IPv4 address, or an IPv6 address without its brackets.
+inline bool is_host(std::string_view host) noexcept {
+  const bool numeric = host.find(':') != std::string_view::npos;
+  return !host.empty() && host.size() <= 255 && host.front() != '-' &&
+         std::all_of(host.begin(), host.end(), [numeric](char c) {
+           return is_ascii_alnum(c) || c == '.' || (numeric ? c == ':' : c == '-' || c == '_');
+         });
+}
+
+/// A host as it stands in a url.
+inline std::string bracketed(const std::string& host) {
+  return host.find(':') != std::string::npos ? "[" + host + "]" : host;
+}
+
+/// Everything but letters, digits and `-._~` as %XX.
+inline std::string percent_encode(std::string_view text) {
+  constexpr const char* digits = "0123456789ABCDEF";
+  std::string result;
+  for (const char c : text) {
+    if (is_ascii_alnum(c) || c == '-' || c == '.' || c == '_' || c == '~') {
+      result += c;
+    } else {
+      const auto byte = static_cast<unsigned char>(c);
+      (((result += '%') += digits[byte >> 4]) += digits[byte & 0xf]);
+    }
+  }
+  return result;
+}
+
+/// Throws std::invalid_argument, led by \p who, for what is no such url. The url is not repeated in the message: it may
+/// be a secret.
+inline http_url parse_url(std::string_view text, const char* who) {
+  const auto require = [who](bool holds, const char* what) {
+    if (!holds) throw std::invalid_argument(std::string(who) + ": bad url: " + what);
+  };
+  require(std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c <= '~'; }),
+          "a blank, a control or a non-ASCII character");
+  require(text.find('#') == std::string_view::npos, "a fragment");
+  http_url url;
+  const std::size_t mark = text.find("://");
+  require(mark != std::string_view::npos, "no scheme");
+  url.secure = equal_ignoring_case(text.substr(0, mark), "https");
+  require(url.secure || equal_ignoring_case(text.substr(0, mark), "http"), "the scheme is neither http nor https");
+  text.remove_prefix(mark + 3);
+
+  const std::size_t end = std::min(text.find_first_of("/?"), text.size());
+  std::string_view authority = text.substr(0, end);
+  url.authority = authority;
+  url.target = text.substr(end);
+  if (url.target.empty() || url.target.front() == '?') url.target.insert(0, "/");
+  require(authority.find('@') == std::string_view::npos, "credentials");
+
+  const bool brackets = authority.starts_with('[');
+  const std::size_t host_end = brackets ? authority.find(']') : std::min(authority.find(':'), authority.size());
+  require(host_end != std::string_view::npos, "an unclosed bracket");
+  url.host = brackets ? authority.substr(1, host_end - 1) : authority.substr(0, host_end);
+  require(is_host(url.host) && brackets == (url.host.find(':') != std::string::npos), "the host");
+  authority.remove_prefix(host_end + (brackets ? 1 : 0));
+
+  url.port = url.secure ? 443 : 80;
+  if (!authority.empty()) {
+    const char* const last = authority.data() + authority.size();
+    const auto [stop, error] = std::from_chars(authority.data() + 1, last, url.port);
+    require(authority.front() == ':' && error == std::errc() && stop == last && url.port != 0, "the port");
+  }
+  return url;
+}
+
+/// A base url without the slashes at its end, so that a path can follow. Throws as parse_url does.
+inline std::string base_url(std::string text, const char* who) {
+  while (text.ends_with('/')) text.pop_back();
+  if (parse_url(text, who).target.find('?') != std::string::npos)
+    throw std::invalid_argument(std::string(who) + ": bad url: a base url with a query");
+  return text;
+}
+
+}  // namespace detail
+CURFEW_END_NAMESPACE
+
+#endif  // CURFEW_DETAIL_HTTP_URL_HPP
+// ---- end curfew/detail/http_url.hpp
+
+// curfew/detail/text.hpp: above
+
+CURFEW_BEGIN_NAMESPACE
+namespace detail {
+
+/// What a server sent is no response, or not a whole one.
+class malformed_response : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+inline constexpr std::size_t most_http_head = std::size_t{64} << 10;  ///< of all heads and trailers of one exchange
+inline constexpr std::size_t most_http_body = std::size_t{8} << 20;
+
+inline bool is_http_token(std::string_view text) noexcept {
+  constexpr std::string_view marks = "!#$%&'*+-.^_`|~";
+  return !text.empty() && std::all_of(text.begin(), text.end(), [marks](char c) {
+    return is_ascii_alnum(c) || marks.find(c) != std::string_view::npos;
+  });
+}
+
+inline bool is_header_value(std::string_view text) noexcept {
+  return std::none_of(text.begin(), text.end(),
+                      [](char c) { return (static_cast<unsigned char>(c) < ' ' && c != '\t') || c == '\x7f'; });
+}
+
+/// Throws std::invalid_argument for a method or a header that could be read as more than it is, and for the headers
+/// that the transport writes itself.
+inline void check_request(const sandbox::http_request& request, const char* who) {
+  const auto require = [who](bool holds, const char* what) {
+    if (!holds) throw std::invalid_argument(std::string(who) + ": " + what);
+  };
+  require(is_http_token(request.method), "bad method");
+  require(request.timeout > std::chrono::milliseconds::zero(), "the timeout is not positive");
+  for (const auto& [name, value] : request.headers) {
+    require(is_http_token(name), "bad header name");
+    require(is_header_value(value), "a control character in a header");
+    for (const char* const own : {"host", "connection", "content-length", "transfer-encoding"})
+      require(!equal_ignoring_case(name, own),
+              "Host, Connection, Content-Length and Transfer-Encoding are not to be set");
+  }
+}
+
+/// A checked request as it goes over the wire; the server closes the connection after its response.
+inline std::string request_text(const sandbox::http_request& request, const http_url& url) {
+  std::string text = request.method + " " + url.target + " HTTP/1.1\r\nHost: " + url.authority + "\r\n";
+  for (const auto& [name, value] : request.headers) text.append(name).append(": ").append(value).append("\r\n");
+  if (!request.body.empty() || request.method == "POST" || request.method == "PUT" || request.method == "PATCH")
+    text += "Content-Length: " + std::to_string(request.body.size()) + "\r\n";
+  return text.append("Connection: close\r\n\r\n").append(request.body);
+}
+
+/// Reads one response.
+///
+///   head -> head          an interim response (1xx) was skipped
+///   head -> done          a status or a method without a body
+///   head -> sized         Content-Length
+///   head -> until_end     neither a length nor chunks: the end of the connection ends the body
+///   head -> chunk_size -> chunk -> chunk_end -> chunk_size ... -> trailer -> done
+class response_reader {
+ public:
+  explicit response_reader(std::string_view method) : bodyless_(method == "HEAD") {}
+
+  /// Takes what has come; true once the response is complete, and what comes later is not looked at. Throws
+  /// malformed_response.
+  bool feed(std::string_view bytes) {
+    input_.append(bytes);
+    while (step()) {
+    }
+    input_.erase(0, std::exchange(at_, 0));
+    return state_ == state::done;
+  }
+
+  /// Nothing more will come. Throws malformed_response when something is missing.
+  void finish() {
+    if (state_ == state::until_end) state_ = state::done;
+    require(state_ == state::done, heads_ == 0 && input_.empty() ? "closed without a response" : "half a response");
+  }
+
+  /// The complete response.
+  sandbox::http_response take() { return std::move(response_); }
+
+ private:
+  enum class state : unsigned char { head, sized, until_end, chunk_size, chunk, chunk_end, trailer, done };
+
+  static void require(bool holds, const char* what) {
+    if (!holds) throw malformed_response(what);
+  }
+
+  /// The next line without its end, once it is there. Counted against the bound on heads, also while it is incomplete.
+  std::optional<std::string_view> line() {
+    const std::size_t end = input_.find('\n', at_);
+    const std::size_t size = std::min(end, input_.size()) - at_;
+    require(heads_ + size <= most_http_head, "headers too long");
+    if (end == std::string::npos) return {};
+    require(end > at_ && input_[end - 1] == '\r', "a line that does not end in CR LF");
+    const std::string_view text = std::string_view(input_).substr(at_, size - 1);
+    heads_ += size + 1;
+    at_ = end + 1;
+    return text;
+  }
+
+  /// One step on; false when it needs more bytes or is done.
+  bool step() {
+    switch (state_) {
+      case state::head:
+        return head_line();
+      case state::sized:
+      case state::chunk:
+        return data();
+      case state::until_end:
+        require(response_.body.size() + input_.size() - at_ <= most_http_body, "body too long");
+        response_.body.append(input_, at_);
+        at_ = input_.size();
+        return false;
+      case state::chunk_size:
+        return chunk_size();
+      case state::chunk_end: {
+        const auto text = line();
+        require(!text || text->empty(), "a chunk that is longer than its size");
+        if (text) {
+          state_ = state::chunk_size;
+          heads_ -= 2;
+        }
+        return text.has_value();
+      }
+      case state::trailer: {
+        const auto text = line();
+        if (text && text->empty()) state_ = state::done;
+        return text.has_value() && state_ != state::done;
+      }
+      case state::done:
+        return false;
+    }
+    return false;
+  }
+
+  bool head_line() {
+    const auto text = line();
+    if (!text) return false;
+    if (response_.status == 0) {
+      status_line(*text);
+    } else if (!text->empty()) {
+      header(*text);
+    } else {
+      begin_body();
+    }
+    return true;
+  }
+
+  void status_line(std::string_view text) {
+    const bool shaped = text.size() >= 12 && (text.starts_with("HTTP/1.1 ") || text.starts_with("HTTP/1.0 ")) &&
+                        (text.size() == 12 || text[12] == ' ') && is_header_value(text);
+    int status = 0;
+    if (shaped) std::from_chars(text.data() + 9, text.data() + 12, status);
+    require(shaped && status >= 100, "a malformed status line");
+    response_.status = status;
+  }
+
+  void header(std::string_view text) {
+    const std::size_t colon = text.find(':');
+    require(colon != std::string_view::npos && is_http_token(text.substr(0, colon)), "a malformed header");
+    const std::string_view value = trimmed(text.substr(colon + 1));
+    require(is_header_value(value), "a control character in a header");
+    response_.headers.emplace_back(text.substr(0, colon), value);
+  }
+
+  void begin_body() {
+    if (response_.status < 200) {
+      require(response_.status != 101, "an upgrade that was not asked for");
+      response_ = {};
+      return;
+    }
+    std::optional<std::size_t> length;
+    bool chunked = false;
+    for (const auto& [name, value] : response_.headers) {
+      if (equal_ignoring_case(name, "transfer-encoding")) {
+        require(!chunked && equal_ignoring_case(value, "chunked"), "an unknown transfer encoding");
+        chunked = true;
+      } else if (equal_ignoring_case(name, "content-length")) {
+        const std::size_t size = number(value, 10, "a malformed Content-Length");
+        require(!length || *length == size, "two lengths that differ");
+        length = size;
+      }
+    }
+    require(!(chunked && length), "both a length and chunks");
+    left_ = length.value_or(0);
+    if (bodyless_ || response_.status == 204 || response_.status == 304 || (length && left_ == 0)) {
+      state_ = state::done;
+    } else {
+      require(left_ <= most_http_body, "body too long");
+      state_ = chunked ? state::chunk_size : length ? state::sized : state::until_end;
+    }
+  }
+
+  bool chunk_size() {
+    const auto text = line();
+    if (!text) return false;
+    left_ = number(trimmed(text->substr(0, text->find(';'))), 16, "a malformed chunk size");
+    require(left_ <= most_http_body - response_.body.size(), "body too long");
+    state_ = left_ != 0 ? state::chunk : state::trailer;
+    // Small chunks are a server's right: what frames them does not count as a head, but for the longest line.
+    if (left_ != 0) heads_ -= text->size() + 2;
+    return true;
+  }
+
+  bool data() {
+    const std::size_t size = std::min(left_, input_.size() - at_);
+    response_.body.append(input_, at_, size);
+    at_ += size;
+    left_ -= size;
+    if (left_ != 0) return false;
+    state_ = state_ == state::chunk ? state::chunk_end : state::done;
+    return true;
+  }
+
+  static std::size_t number(std::string_view text, int base, const char* complaint) {
+    std::size_t value = 0;
+    const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value, base);
+    require(error != std::errc::result_out_of_range, "body too long");
+    require(!text.empty() && error == std::errc() && stop == text.data() + text.size(), complaint);
+    return value;
+  }
+
+  sandbox::http_response response_;
+  std::string input_;
+  std::size_t at_ = 0;     // what of it has been read
+  std::size_t left_ = 0;   // of the body, or of the chunk
+  std::size_t heads_ = 0;  // bytes of heads and trailers so far
+  const bool bodyless_;
+  state state_ = state::head;
+};
+
+}  // namespace detail
+CURFEW_END_NAMESPACE
+
+#endif  // CURFEW_DETAIL_HTTP_MESSAGE_HPP
+// ---- end curfew/detail/http_message.hpp
+
+// curfew/detail/http_types.hpp: above
+
+// curfew/detail/http_url.hpp: above
+
+// curfew/detail/sync.hpp: above
+
+#if CURFEW_POSIX
+#include <fcntl.h>
+#include <netdb.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+
+CURFEW_BEGIN_NAMESPACE
+namespace sandbox {
+
+/// Plain http over TCP, a connection for each request. For servers on this machine or in a trusted network; nothing is
+/// encrypted, and https urls are refused with std::invalid_argument.
+///
+/// The request's timeout bounds the whole exchange: connecting to all addresses of the host, sending, and a response
+/// that trickles. Only looking up a host name is outside of it, since the system's resolver cannot be interrupted; it
+/// has bounds of its own, and neither `localhost` nor an address is looked up in the network. A body may have eight
+/// MiB, the headers 64 KiB. Interim responses are skipped, redirects are returned like everything else.
+///
+/// Thread safety: any number of threads; there is no state. No signal: a broken connection is an error, not a SIGPIPE.
+/// Descriptors are closed on exec. Exceptions: as the concept says. Cost: a connection, and the response in memory.
+template <class Sync = std_sync>
+class basic_socket_transport {
+ public:
+  static constexpr bool speaks_https = false;
+
+  http_response send(const http_request& request) const {
+    detail::check_request(request, "socket_transport");
+    const detail::http_url url = detail::parse_url(request.url, "socket_transport");
+    if (url.secure) throw std::invalid_argument("socket_transport: https is not spoken here");
+    const std::string text = detail::request_text(request, url);
+    const auto until = detail::later(Sync::clock::now(), request.timeout);
+    const detail::owned_fd socket = connect(url, until);
+    bool sent = false;
+    try {
+      return exchange(socket.get(), text, request.method, until, sent);
+    } catch (const detail::malformed_response& e) {
+      throw transport_error(about(url) + e.what(), sent, false);
+    } catch (const std::system_error& e) {
+      throw transport_error(about(url) + e.code().message(), sent, e.code() == std::errc::timed_out);
+    }
+  }
+
+ private:
+  using time_point = typename Sync::clock::time_point;
+
+  static std::string about(const detail::http_url& url) { return "socket_transport: " + url.authority + ": "; }
+
+  static std::system_error failure(int error) { return std::system_error(error, std::generic_category()); }
+
+  /// Waits until one of \p events, an error or a hang-up; returns them, 0 at \p until.
+  static short wait(int fd, short events, time_point until) {
+    pollfd entry{fd, events, 0};
+    for (;;) {
+      const auto left = until - Sync::clock::now();
+      const int ready = ::poll(&entry, 1, detail::poll_timeout(left));
+      if (ready > 0) return entry.revents;
+      if (ready < 0 && errno != EINTR) throw failure(errno);
+      if (ready == 0 && left <= std::chrono::nanoseconds::zero()) return 0;
+    }
+  }
+
+  static detail::owned_fd open_socket(int family) noexcept {
+#if defined(__linux__)
+    return detail::above_standard(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+#else
+    detail::owned_fd fd = detail::above_standard(::socket(family, SOCK_STREAM, 0));
+    if (fd) ::fcntl(fd.get(), F_SETFD, FD_CLOEXEC), ::fcntl(fd.get(), F_SETFL, O_NONBLOCK);
+#if defined(SO_NOSIGPIPE)
+    const int on = 1;
+    if (fd) ::setsockopt(fd.get(), SOL_SOCKET, SO_NOSIGPIPE, &on, sizeof on);
+#endif
+    return fd;
+#endif
+  }
+
+  /// Connects to the first address that answers. Each gets an even share of the time that is left, so that one that
+  /// swallows everything does not keep the next one from being tried.
+  static detail::owned_fd connect(const detail::http_url& url, time_point until) {
+    addrinfo hints{};
+    hints.ai_family = AF_UNSPEC;
+    hints.ai_socktype = SOCK_STREAM;
+    hints.ai_flags = AI_NUMERICSERV;
+    addrinfo* found = nullptr;
+    const int refused = ::getaddrinfo(url.host.c_str(), std::to_string(url.port).c_str(), &hints, &found);
+    if (refused != 0) throw transport_error(about(url) + ::gai_strerror(refused), false, false);
+    const std::unique_ptr<addrinfo, void (*)(addrinfo*)> all(found, ::freeaddrinfo);
+    int left = 0;
+    for (const addrinfo* one = found; one != nullptr; one = one->ai_next) ++left;
+    int error = EADDRNOTAVAIL;
+    for (const addrinfo* one = found; one != nullptr; one = one->ai_next, --left) {
+      const auto now = Sync::clock::now();
+      detail::owned_fd fd = open_socket(one->ai_family);
+      error = fd ? connect_one(fd.get(), *one, now + (until - now) / left) : errno;
+      if (error == 0) return fd;
+    }
+    throw transport_error(about(url) + std::generic_category().message(error), false, error == ETIMEDOUT);
+  }
+
+  /// Returns 0 or an errno.
+  static int connect_one(int fd, const addrinfo& address, time_point until) {
+    if (::connect(fd, address.ai_addr, address.ai_addrlen) == 0) return 0;
+    if (errno != EINPROGRESS && errno != EINTR) return errno;  // interrupted, it goes on like a non-blocking one
+    try {
+      if (wait(fd, POLLOUT, until) == 0) return ETIMEDOUT;
+    } catch (const std::system_error& e) {
+      return e.code().value();
+    }
+    int error = 0;
+    socklen_t size = sizeof error;
+    return ::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) == 0 ? error : errno;
+  }
+
+  /// Sends and receives at the same time: a server may answer, and close, before it has read a long request.
+  static http_response exchange(int fd, std::string_view unsent, const std::string& method, time_point until,
+                                bool& sent) {
+    detail::response_reader reader(method);
+    std::array<char, 16384> chunk;
+    for (;;) {
+      const short ready = wait(fd, unsent.empty() ? POLLIN : POLLIN | POLLOUT, until);
+      if (ready == 0) throw failure(ETIMEDOUT);
+      if (!unsent.empty() && (ready & POLLOUT) != 0) {
+        Sync::here("socket_transport.send");
+        const ssize_t gone = ::send(fd, unsent.data(), unsent.size(), send_flags);
+        if (gone > 0) {
+          sent = true;
+          unsent.remove_prefix(static_cast<std::size_t>(gone));
+        } else if (gone < 0 && !again(errno)) {
+          unsent = {};  // the server has closed: what it said before that is still to be read
+        }
+      }
+      if ((ready & ~POLLOUT) != 0) {
+        const ssize_t got = ::recv(fd, chunk.data(), chunk.size(), 0);
+        if (got < 0 && again(errno)) continue;
+        if (got < 0) throw failure(errno);
+        if (got == 0) reader.finish();
+        if (got == 0 || reader.feed({chunk.data(), static_cast<std::size_t>(got)})) return reader.take();
+      }
+    }
+  }
+
+  static bool again(int error) noexcept {
+    return error == EINTR || error == EAGAIN || error == EWOULDBLOCK;
+  }
+
+#if defined(MSG_NOSIGNAL)
+  static constexpr int send_flags = MSG_NOSIGNAL;
+#else
+  static constexpr int send_flags = 0;
+#endif
+};
+
+using socket_transport = basic_socket_transport<>;
+
+}  // namespace sandbox
+CURFEW_END_NAMESPACE
+#endif  // CURFEW_POSIX
+
+#endif  // CURFEW_SANDBOX_TRANSPORT_HPP
+// ---- end curfew/sandbox/transport.hpp
 
 #endif  // CURFEW_HPP
 // ---- end curfew/curfew.hpp

@@ -25,5 +25,6 @@
 #include <curfew/sandbox/lease_store.hpp>
 #include <curfew/sandbox/process_backend.hpp>
 #include <curfew/sandbox/sandbox_pool.hpp>
+#include <curfew/sandbox/transport.hpp>
 
 #endif  // CURFEW_HPP

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include <curfew/detail/config.hpp>
+#include <curfew/detail/descriptor.hpp>
 #include <curfew/detail/process_spawn.hpp>
 
 #if CURFEW_POSIX
@@ -96,13 +97,6 @@ class child_process {
   pid_t pid_ = 0;
   bool reaped_ = false;
 };
-
-/// Milliseconds for poll(), rounded up so that a wait never spins, and capped at a minute so that it never overflows.
-inline int poll_timeout(std::chrono::nanoseconds left) noexcept {
-  using std::chrono::milliseconds;
-  if (left <= std::chrono::nanoseconds::zero()) return 0;
-  return static_cast<int>(std::min(milliseconds(60'000), std::chrono::ceil<milliseconds>(left)).count());
-}
 
 /// One look at every process of the system: which process groups have a member that still runs. Zombies do not run.
 class group_census {

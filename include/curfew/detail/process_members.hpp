@@ -21,6 +21,8 @@
 #include <vector>
 
 #include <curfew/detail/config.hpp>
+#include <curfew/detail/deadline.hpp>
+#include <curfew/detail/descriptor.hpp>
 #include <curfew/detail/process_group.hpp>
 #include <curfew/detail/process_spawn.hpp>
 
@@ -33,12 +35,6 @@
 
 CURFEW_BEGIN_NAMESPACE
 namespace detail {
-
-/// The point \p d after \p now, or the last one there is.
-template <class TimePoint>
-TimePoint later(TimePoint now, std::chrono::nanoseconds d) noexcept {
-  return d > TimePoint::max() - now ? TimePoint::max() : now + d;
-}
 
 /// A leader, the commands that have joined its group, and those that nobody waits for any more. The owner's lock guards
 /// all of it, except that whoever waits for a command may look at that one and is the one who reaps it.

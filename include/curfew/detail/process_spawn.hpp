@@ -2,10 +2,10 @@
 // Copyright (c) 2026 the curfew authors
 
 /// \file
-/// Starting one program in a child process: owned descriptors, the plan that is complete before the fork, and what the
-/// child does between fork and exec. Everything the child touches is prepared by the parent, because a child of a
-/// threaded program may only make async-signal-safe calls: the heap lock may be held by a thread that does not exist
-/// there. POSIX only.
+/// Starting one program in a child process: the plan that is complete before the fork, and what the child
+/// does between fork and exec. Everything the child touches is prepared by the parent, because a child of a threaded
+/// program may only make async-signal-safe calls: the heap lock may be held by a thread that does not exist there.
+/// POSIX only.
 
 #ifndef CURFEW_DETAIL_PROCESS_SPAWN_HPP
 #define CURFEW_DETAIL_PROCESS_SPAWN_HPP
@@ -22,6 +22,8 @@
 #include <vector>
 
 #include <curfew/detail/config.hpp>
+#include <curfew/detail/descriptor.hpp>
+#include <curfew/detail/text.hpp>
 
 #if CURFEW_POSIX
 #include <fcntl.h>
@@ -36,68 +38,6 @@
 
 CURFEW_BEGIN_NAMESPACE
 namespace detail {
-
-/// A descriptor that is closed once. Moved-from and default-made ones hold none.
-class owned_fd {
- public:
-  owned_fd() noexcept = default;
-  explicit owned_fd(int fd) noexcept : fd_(fd) {}
-  owned_fd(owned_fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  owned_fd& operator=(owned_fd&& other) noexcept {
-    if (this != &other) {
-      reset();
-      fd_ = std::exchange(other.fd_, -1);
-    }
-    return *this;
-  }
-  ~owned_fd() { reset(); }
-
-  void reset() noexcept {
-    if (fd_ < 0) return;
-    const int kept = errno;
-    ::close(std::exchange(fd_, -1));
-    errno = kept;
-  }
-  int release() noexcept { return std::exchange(fd_, -1); }
-  int get() const noexcept { return fd_; }
-  explicit operator bool() const noexcept { return fd_ >= 0; }
-
- private:
-  int fd_ = -1;
-};
-
-/// Takes over \p fd and moves it above the standard three, so that a host that has closed its own standard streams
-/// does not get a pipe in their place. Empty on failure, with errno set.
-inline owned_fd above_standard(int fd) noexcept {
-  owned_fd low(fd);
-  if (fd < 0 || fd > STDERR_FILENO) return low;
-  return owned_fd(::fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
-}
-
-/// A close-on-exec pipe above the standard three. False on failure, with errno set and both ends empty.
-inline bool make_pipe(owned_fd& read_end, owned_fd& write_end) noexcept {
-  int ends[2];
-#if defined(__linux__)
-  if (::pipe2(ends, O_CLOEXEC) != 0) return false;
-#else
-  if (::pipe(ends) != 0) return false;
-  for (const int end : ends) ::fcntl(end, F_SETFD, FD_CLOEXEC);
-#endif
-  read_end = above_standard(ends[0]);
-  write_end = above_standard(ends[1]);
-  if (read_end && write_end) return true;
-  read_end.reset();
-  write_end.reset();
-  return false;
-}
-
-/// Text from outside, fit for an error message.
-inline std::string printable(std::string text) {
-  if (text.size() > 128) text.resize(128);
-  std::replace_if(
-      text.begin(), text.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
-  return text;
-}
 
 /// Throws std::invalid_argument when \p argv could not be passed to a program as it stands.
 inline void check_command(const std::vector<std::string>& argv, const char* who) {
