@@ -25,6 +25,15 @@ function(refuse expect)
   endif()
 endfunction()
 
+# A program that the kind needs: sets <variable>, or ends the test as skipped (see SKIP_REGULAR_EXPRESSION).
+macro(need variable)
+  find_program(${variable} NAMES ${ARGN})
+  if(NOT ${variable})
+    message("skipped: ${variable} is not installed")
+    return()
+  endif()
+endmacro()
+
 file(REMOVE_RECURSE ${DIR})
 file(MAKE_DIRECTORY ${DIR})
 
@@ -87,6 +96,61 @@ elseif(KIND STREQUAL "install")
     run(${CXX} -std=c++20 ${here}/modules.cpp ${flags} -o by_pkg_config)
     run(${DIR}/by_pkg_config)
   endif()
+
+elseif(KIND STREQUAL "primitive")
+  # One primitive and what it needs, in a file of its own; it mixes with the whole kit.
+  set(text "")
+  foreach(primitive IN ITEMS admission_fence teardown guarded_singleton ordered_lifespan)
+    run(${CMAKE_COMMAND} -DPRIMITIVE=${primitive} -DOUTPUT=${DIR}/vendor/${primitive}.hpp -P
+        ${SOURCE}/cmake/amalgamate.cmake)
+    string(APPEND text "#include <${primitive}.hpp>\n")
+  endforeach()
+  file(WRITE ${DIR}/all.cpp "${text}int main() {}\n")
+  run(${compile} -fsyntax-only -I vendor all.cpp)
+  run(${compile} -I vendor -I ${SOURCE}/include -include admission_fence.hpp ${here}/door.cpp -o program)
+  run(${DIR}/program)
+
+elseif(KIND STREQUAL "fetch")
+  run(${CMAKE_COMMAND} -S ${here}/fetch -B build -DCMAKE_CXX_COMPILER=${CXX} -DFETCHCONTENT_SOURCE_DIR_CURFEW=${SOURCE})
+  run(${CMAKE_COMMAND} --build build)
+  run(${DIR}/build/program)
+
+elseif(KIND STREQUAL "make")
+  need(make make gmake)
+  need(pkg_config pkg-config pkgconf)
+  run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${DIR}/prefix)
+  run(${CMAKE_COMMAND} -E env PKG_CONFIG_PATH=${DIR}/prefix/share/pkgconfig ${make} -f ${here}/make/Makefile
+      SOURCE=${here} CXX=${CXX} program)
+  run(${DIR}/program)
+
+elseif(KIND STREQUAL "meson")
+  need(meson meson)
+  need(ninja ninja)
+  # As Meson would lay it out after it has fetched the kit: only what the wrap's overlay needs.
+  file(COPY ${here}/meson/meson.build ${here}/door.cpp DESTINATION ${DIR})
+  file(COPY ${SOURCE}/cmake/packaging/meson/ DESTINATION ${DIR}/subprojects)
+  file(COPY ${SOURCE}/include DESTINATION ${DIR}/subprojects/curfew)
+  file(COPY ${DIR}/subprojects/packagefiles/curfew/meson.build DESTINATION ${DIR}/subprojects/curfew)
+  run(${CMAKE_COMMAND} -E env CXX=${CXX} ${meson} setup --wrap-mode=forcefallback build)
+  run(${ninja} -C build)
+  run(${DIR}/build/program)
+
+elseif(KIND STREQUAL "vcpkg")
+  set(port ${SOURCE}/cmake/packaging/vcpkg)
+  file(READ ${port}/vcpkg.json manifest)
+  string(JSON version GET "${manifest}" version)
+  if(NOT version STREQUAL VERSION)
+    message(FATAL_ERROR "cmake/packaging/vcpkg/vcpkg.json says ${version}, the kit ${VERSION}")
+  endif()
+  run(${CMAKE_COMMAND} -DPORT=${port}/portfile.cmake -DDIR=${DIR} -DCXX=${CXX} -P ${here}/vcpkg_stand_in.cmake)
+  run(${CMAKE_COMMAND} -S ${here}/install -B build -DPROGRAM=../door.cpp -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_PREFIX_PATH=${DIR}/packages)
+  run(${CMAKE_COMMAND} --build build)
+  run(${DIR}/build/program)
+
+elseif(KIND STREQUAL "conan")
+  need(conan conan)
+  run(${CMAKE_COMMAND} -E env CONAN_HOME=${DIR}/home ${conan} profile detect)
+  run(${CMAKE_COMMAND} -E env CONAN_HOME=${DIR}/home ${conan} create ${SOURCE}/cmake/packaging/conan -s compiler.cppstd=20)
 
 else()
   message(FATAL_ERROR "no such kind of consumer: ${KIND}")
