@@ -25,6 +25,7 @@ set(CURFEW_HEADERS
     curfew/detail/lifespan_frame.hpp
     curfew/detail/lifespan_graph.hpp
     curfew/detail/lifespan_hook.hpp
+    curfew/detail/lifespan_json.hpp
     curfew/detail/lifespan_observers.hpp
     curfew/detail/lifespan_plan.hpp
     curfew/detail/lifespan_report.hpp
@@ -69,6 +70,7 @@ set(CURFEW_HEADERS
     curfew/sandbox/transport.hpp
     curfew/signals.hpp
     curfew/slot_ledger.hpp
+    curfew/systemd_notifier.hpp
     curfew/teardown.hpp
     curfew/testing/atomics.hpp
     curfew/testing/crash.hpp

@@ -4461,6 +4461,7 @@ struct lifespan_event {
   stage_outcome outcome;  ///< of stage_end and stage_hung
   int signal;             ///< of handler_displaced and unattended; state_changed: the first stop signal so far
   std::chrono::nanoseconds elapsed;  ///< stage_*: in this hook; else since the start or the stop request
+  lifespan_state state;              ///< at that moment; of state_changed: the new one
 };
 
 CURFEW_END_NAMESPACE
@@ -4863,10 +4864,10 @@ class lifespan_observers {
 
   /// \p owner: the lifespan, for frames.
   void tell(const void* owner, lifespan_event_kind kind, const std::string& stage, lifespan_phase phase,
-            stage_outcome outcome, int signo, std::chrono::nanoseconds elapsed) noexcept {
+            stage_outcome outcome, int signo, std::chrono::nanoseconds elapsed, lifespan_state state) noexcept {
     try {
       if (!all()) return;
-      lifespan_event event{kind, stage, phase, outcome, signo, elapsed};
+      lifespan_event event{kind, stage, phase, outcome, signo, elapsed, state};
       {
         const std::lock_guard lock(mutex_);
         if (telling_) {
@@ -4949,6 +4950,87 @@ CURFEW_END_NAMESPACE
 
 // curfew/detail/config.hpp: above
 
+// ---- begin curfew/detail/lifespan_json.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// Just enough JSON to write a report.
+
+#ifndef CURFEW_DETAIL_LIFESPAN_JSON_HPP
+#define CURFEW_DETAIL_LIFESPAN_JSON_HPP
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+// curfew/detail/config.hpp: above
+
+CURFEW_BEGIN_NAMESPACE
+namespace detail {
+
+/// How many bytes from \p at on are one character of well-formed UTF-8; 0 when they are none.
+constexpr std::size_t utf8_length(std::string_view text, std::size_t at) noexcept {
+  const auto byte = [&](std::size_t i) -> unsigned {
+    return at + i < text.size() ? static_cast<unsigned char>(text[at + i]) : 0u;
+  };
+  const auto tail = [&](std::size_t i) { return (byte(i) & 0xC0u) == 0x80u; };
+  const unsigned first = byte(0);
+  if (first < 0x80) return 1;
+  if (first >= 0xC2 && first <= 0xDF && tail(1)) return 2;
+  if (first >= 0xE0 && first <= 0xEF && tail(1) && tail(2)) {
+    const bool shorter = first == 0xE0 && byte(1) < 0xA0;
+    const bool surrogate = first == 0xED && byte(1) > 0x9F;
+    return shorter || surrogate ? 0 : 3;
+  }
+  if (first >= 0xF0 && first <= 0xF4 && tail(1) && tail(2) && tail(3)) {
+    const bool shorter = first == 0xF0 && byte(1) < 0x90;
+    const bool beyond = first == 0xF4 && byte(1) > 0x8F;
+    return shorter || beyond ? 0 : 4;
+  }
+  return 0;
+}
+
+/// Quoted. What is not well-formed UTF-8 becomes U+FFFD, so that the document is valid whatever stages are called.
+inline std::string json_string(std::string_view text) {
+  constexpr const char* hex = "0123456789abcdef";
+  std::string out = "\"";
+  for (std::size_t i = 0; i < text.size();) {
+    const std::size_t length = utf8_length(text, i);
+    const char c = text[i];
+    if (length == 0) {
+      out += "\\ufffd";
+      ++i;
+      continue;
+    }
+    if (length == 1 && (c == '"' || c == '\\')) {
+      out += '\\';
+      out += c;
+    } else if (length == 1 && static_cast<unsigned char>(c) < 0x20) {
+      out += "\\u00";
+      out += hex[(c >> 4) & 15];
+      out += hex[c & 15];
+    } else {
+      out += text.substr(i, length);
+    }
+    i += length;
+  }
+  return out + '"';
+}
+
+template <class List>
+std::string json_strings(const List& list) {
+  std::string out;
+  for (const auto& text : list) out += (out.empty() ? "" : ",") + json_string(text);
+  return "[" + out + "]";
+}
+
+}  // namespace detail
+CURFEW_END_NAMESPACE
+
+#endif  // CURFEW_DETAIL_LIFESPAN_JSON_HPP
+// ---- end curfew/detail/lifespan_json.hpp
+
 // curfew/detail/lifespan_types.hpp: above
 
 // curfew/detail/signal_table.hpp: above
@@ -4979,7 +5061,11 @@ struct lifespan_report {
   std::vector<std::string> notes;     ///< hooks that ran without a thread of their own, reloads that failed
   unsigned observer_errors = 0;       ///< exceptions that observers let out
 
+  /// For a person: a line for the whole, then one for each record, with a bar on a time axis.
   std::string to_string() const;
+  /// For machines: one JSON object on one line, with the members of this class by their names; enumerators as text,
+  /// durations in nanoseconds with `_ns` behind the name, errors as their what() or null, `signals` keyed by number.
+  std::string to_json() const;
 };
 
 namespace detail {
@@ -5052,6 +5138,32 @@ inline std::string lifespan_report::to_string() const {
   for (const auto& line : notes) text += "  note: " + line + "\n";
   if (observer_errors != 0) text += "  note: " + std::to_string(observer_errors) + " exceptions from observers\n";
   return text;
+}
+
+inline std::string lifespan_report::to_json() const {
+  const auto member = [](const char* name, const std::string& value) {
+    return detail::json_string(name) + ":" + value;
+  };
+  const auto ns = [](std::chrono::nanoseconds span) { return std::to_string(span.count()); };
+  std::string list;
+  for (const auto& record : records) {
+    list += (list.empty() ? "{" : ",{") + member("stage", detail::json_string(record.stage)) + "," +
+            member("phase", detail::json_string(curfew::to_string(record.phase))) + "," +
+            member("outcome", detail::json_string(curfew::to_string(record.outcome))) + "," +
+            member("began_ns", ns(record.began)) + "," + member("took_ns", ns(record.took)) + "," +
+            member("error", record.error ? detail::json_string(detail::error_text(record.error)) : "null") + "}";
+  }
+  std::string counts;
+  for (const auto& [signo, count] : signals) {
+    counts += (counts.empty() ? "" : ",") + member(std::to_string(signo).c_str(), std::to_string(count));
+  }
+  return "{" + member("cause", detail::json_string(curfew::to_string(cause))) + "," +
+         member("signal", std::to_string(signal)) + "," + member("exit_code", std::to_string(exit_code)) + "," +
+         member("total_ns", ns(total)) + "," + member("records", "[" + list + "]") + "," +
+         member("abandoned", detail::json_strings(abandoned)) + "," +
+         member("displaced_handlers", detail::json_strings(displaced_handlers)) + "," +
+         member("signals", "{" + counts + "}") + "," + member("notes", detail::json_strings(notes)) + "," +
+         member("observer_errors", std::to_string(observer_errors)) + "}";
 }
 
 CURFEW_END_NAMESPACE
@@ -5910,7 +6022,7 @@ class lifespan_control : public leaked_node {
 
   void emit(lifespan_event_kind kind, const std::string& stage, lifespan_phase phase, stage_outcome outcome, int signo,
             std::chrono::nanoseconds elapsed) noexcept {
-    observers_.tell(this, kind, stage, phase, outcome, signo, elapsed);
+    observers_.tell(this, kind, stage, phase, outcome, signo, elapsed, state());
   }
 
   void set_state(lifespan_state next) noexcept {
@@ -7115,9 +7227,7 @@ class lifespan_family : public lifespan_engine<Sync> {
     const auto keep = this->shared_from_this();
     face(above);
     const std::stop_callback pressed(above.token, presser{this});
-    const bool up = this->start();
-    if (up && this->given_up()) this->stop(stop_cause::parent);  // came up too late for a parent that has gone on
-    if (!up) throw std::runtime_error("child lifespan '" + options_.name + "' did not start");
+    if (!this->start()) throw std::runtime_error("child lifespan '" + options_.name + "' did not start");
   }
 
   void stop_under(lifespan_phase barrier, const stage_context& above) {

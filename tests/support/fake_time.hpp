@@ -207,7 +207,7 @@ struct fake_sync : curfew::std_sync {
   }
 };
 
-/// A one-shot flag in that time, with a bounded wait.
+/// A one-shot flag in that time. Without a limit a wait lasts until it is opened: time does not pass for its sake.
 class fake_gate {
  public:
   void open() {
@@ -215,9 +215,10 @@ class fake_gate {
     open_ = true;
     changed_.notify_all();
   }
-  [[nodiscard]] bool wait(std::chrono::nanoseconds limit = std::chrono::hours(1000)) {
+  [[nodiscard]] bool wait(std::chrono::nanoseconds limit = std::chrono::nanoseconds::max()) {
     std::unique_lock lock(mutex_);
-    return changed_.wait_until(lock, fake_sync::clock::now() + limit, [this] { return open_; });
+    return changed_.wait_until(lock, curfew::detail::later_by(fake_sync::clock::now(), limit),
+                               [this] { return open_; });
   }
   bool is_open() {
     const std::lock_guard lock(mutex_);

@@ -222,7 +222,7 @@ class lifespan_control : public leaked_node {
 
   void emit(lifespan_event_kind kind, const std::string& stage, lifespan_phase phase, stage_outcome outcome, int signo,
             std::chrono::nanoseconds elapsed) noexcept {
-    observers_.tell(this, kind, stage, phase, outcome, signo, elapsed);
+    observers_.tell(this, kind, stage, phase, outcome, signo, elapsed, state());
   }
 
   void set_state(lifespan_state next) noexcept {

@@ -75,9 +75,7 @@ class lifespan_family : public lifespan_engine<Sync> {
     const auto keep = this->shared_from_this();
     face(above);
     const std::stop_callback pressed(above.token, presser{this});
-    const bool up = this->start();
-    if (up && this->given_up()) this->stop(stop_cause::parent);  // came up too late for a parent that has gone on
-    if (!up) throw std::runtime_error("child lifespan '" + options_.name + "' did not start");
+    if (!this->start()) throw std::runtime_error("child lifespan '" + options_.name + "' did not start");
   }
 
   void stop_under(lifespan_phase barrier, const stage_context& above) {

@@ -50,10 +50,10 @@ class lifespan_observers {
 
   /// \p owner: the lifespan, for frames.
   void tell(const void* owner, lifespan_event_kind kind, const std::string& stage, lifespan_phase phase,
-            stage_outcome outcome, int signo, std::chrono::nanoseconds elapsed) noexcept {
+            stage_outcome outcome, int signo, std::chrono::nanoseconds elapsed, lifespan_state state) noexcept {
     try {
       if (!all()) return;
-      lifespan_event event{kind, stage, phase, outcome, signo, elapsed};
+      lifespan_event event{kind, stage, phase, outcome, signo, elapsed, state};
       {
         const std::lock_guard lock(mutex_);
         if (telling_) {

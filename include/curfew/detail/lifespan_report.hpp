@@ -16,6 +16,7 @@
 #include <vector>
 
 #include <curfew/detail/config.hpp>
+#include <curfew/detail/lifespan_json.hpp>
 #include <curfew/detail/lifespan_types.hpp>
 #include <curfew/detail/signal_table.hpp>
 
@@ -45,7 +46,11 @@ struct lifespan_report {
   std::vector<std::string> notes;     ///< hooks that ran without a thread of their own, reloads that failed
   unsigned observer_errors = 0;       ///< exceptions that observers let out
 
+  /// For a person: a line for the whole, then one for each record, with a bar on a time axis.
   std::string to_string() const;
+  /// For machines: one JSON object on one line, with the members of this class by their names; enumerators as text,
+  /// durations in nanoseconds with `_ns` behind the name, errors as their what() or null, `signals` keyed by number.
+  std::string to_json() const;
 };
 
 namespace detail {
@@ -118,6 +123,32 @@ inline std::string lifespan_report::to_string() const {
   for (const auto& line : notes) text += "  note: " + line + "\n";
   if (observer_errors != 0) text += "  note: " + std::to_string(observer_errors) + " exceptions from observers\n";
   return text;
+}
+
+inline std::string lifespan_report::to_json() const {
+  const auto member = [](const char* name, const std::string& value) {
+    return detail::json_string(name) + ":" + value;
+  };
+  const auto ns = [](std::chrono::nanoseconds span) { return std::to_string(span.count()); };
+  std::string list;
+  for (const auto& record : records) {
+    list += (list.empty() ? "{" : ",{") + member("stage", detail::json_string(record.stage)) + "," +
+            member("phase", detail::json_string(curfew::to_string(record.phase))) + "," +
+            member("outcome", detail::json_string(curfew::to_string(record.outcome))) + "," +
+            member("began_ns", ns(record.began)) + "," + member("took_ns", ns(record.took)) + "," +
+            member("error", record.error ? detail::json_string(detail::error_text(record.error)) : "null") + "}";
+  }
+  std::string counts;
+  for (const auto& [signo, count] : signals) {
+    counts += (counts.empty() ? "" : ",") + member(std::to_string(signo).c_str(), std::to_string(count));
+  }
+  return "{" + member("cause", detail::json_string(curfew::to_string(cause))) + "," +
+         member("signal", std::to_string(signal)) + "," + member("exit_code", std::to_string(exit_code)) + "," +
+         member("total_ns", ns(total)) + "," + member("records", "[" + list + "]") + "," +
+         member("abandoned", detail::json_strings(abandoned)) + "," +
+         member("displaced_handlers", detail::json_strings(displaced_handlers)) + "," +
+         member("signals", "{" + counts + "}") + "," + member("notes", detail::json_strings(notes)) + "," +
+         member("observer_errors", std::to_string(observer_errors)) + "}";
 }
 
 CURFEW_END_NAMESPACE

@@ -197,6 +197,7 @@ struct lifespan_event {
   stage_outcome outcome;  ///< of stage_end and stage_hung
   int signal;             ///< of handler_displaced and unattended; state_changed: the first stop signal so far
   std::chrono::nanoseconds elapsed;  ///< stage_*: in this hook; else since the start or the stop request
+  lifespan_state state;              ///< at that moment; of state_changed: the new one
 };
 
 CURFEW_END_NAMESPACE
