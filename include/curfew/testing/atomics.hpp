@@ -60,7 +60,7 @@ class atomics : public scheduler {
   // ---- atomics ----
 
   uint64_t load(const void* address, identity& id, uint64_t initial, int order, code_line at) {
-    const operation op = ready(op_kind::load, locate(address, id, place_kind::atomic, initial), false, at);
+    const operation& op = ready(op_kind::load, locate(address, id, place_kind::atomic, initial), false, at);
     place& x = begin(op);
     use(op.uses[0].place, false);
     const unsigned back = pick_store(x, order_of(order), [](uint64_t) { return true; });
@@ -70,7 +70,7 @@ class atomics : public scheduler {
   }
 
   void store(const void* address, identity& id, uint64_t initial, uint64_t value, int order, code_line at) {
-    const operation op = ready(op_kind::store, locate(address, id, place_kind::atomic, initial), true, at);
+    const operation& op = ready(op_kind::store, locate(address, id, place_kind::atomic, initial), true, at);
     place& x = begin(op);
     use(op.uses[0].place, true);
     put(x, value, order_of(order), false);
@@ -81,7 +81,7 @@ class atomics : public scheduler {
   template <class Change>
   uint64_t modify(op_kind kind, const void* address, identity& id, uint64_t initial, int order, code_line at,
                   Change change) {
-    const operation op = ready(kind, locate(address, id, place_kind::atomic, initial), true, at);
+    const operation& op = ready(kind, locate(address, id, place_kind::atomic, initial), true, at);
     place& x = begin(op);
     use(op.uses[0].place, true);
     const uint64_t before = observe(x.newest, order_of(order));
@@ -93,7 +93,7 @@ class atomics : public scheduler {
 
   bool compare(const void* address, identity& id, uint64_t initial, uint64_t& expected, uint64_t desired, bool weak,
                int success, int failure, code_line at) {
-    const operation op = ready(op_kind::compare, locate(address, id, place_kind::atomic, initial), true, at);
+    const operation& op = ready(op_kind::compare, locate(address, id, place_kind::atomic, initial), true, at);
     place& x = begin(op);
     bool equal = x.newest.value == expected;
     const uint64_t wanted = expected;
@@ -118,7 +118,7 @@ class atomics : public scheduler {
   /// std::atomic_thread_fence, for bodies that have one.
   void fence(int order, code_line at) {
     demand_restart(orders_all_);
-    const operation op = ready(op_kind::fence, everything, true, at);
+    const operation& op = ready(op_kind::fence, everything, true, at);
     begin(op);
     use(everything, true);
     const order_of does(order);
@@ -141,47 +141,37 @@ class atomics : public scheduler {
   /// membarrier: every thread, wherever it is, has now executed a full fence.
   void heavy_fence(code_line at) {
     demand_restart(orders_all_);
-    const operation op = ready(op_kind::barrier, everything, true, at);
+    const operation& op = ready(op_kind::barrier, everything, true, at);
     begin(op);
     use(everything, true);
     show_all();
     note(op, false, false, 0, 0);
   }
 
-  /// ` (file:line)`, without directories: the same on every machine.
-  static std::string where(code_line at) {
-    if (at.line == 0) return {};
-    const std::string path = at.file;
-    return " (" + path.substr(path.rfind('/') + 1) + ":" + std::to_string(at.line) + ")";
-  }
-
  protected:
-  thread_state& me() noexcept { return threads_[running_]; }
+  thread_state& me() noexcept { return *self_; }
 
-  static operation ready(op_kind kind, uint16_t number, bool writes, code_line at) noexcept {
-    operation op;
+  /// What the running thread is about to do. There until it has something else to do.
+  operation& ready(op_kind kind, uint16_t number, bool writes, code_line at) noexcept {
+    operation& op = self_->pending;
     op.kind = kind;
     op.uses[0] = {number, writes};
+    op.uses[1] = op.uses[2] = {};
+    op.uses[3] = {orders_all_ ? everything : uint16_t{0}, false};
     op.at = at;
     return op;
   }
 
-  operation announced(operation op) const noexcept {
-    if (orders_all_) op.uses[3] = {everything, false};
-    return op;
-  }
-
   place& begin(const operation& op) {
-    announce(announced(op));
+    announce(op);
     return arrive(op);
   }
 
   /// The thread has been chosen to do what it has announced.
   place& arrive(const operation& op) {
     place& x = places_[op.uses[0].place];
-    if (x.destroyed)
-      fail(fault::use_after_destroy,
-           name_of(running_) + " uses " + describe(x) + " after its destruction" + where(op.at));
+    if (x.destroyed) [[unlikely]]
+      gone(x, op.at);
     x.used[running_] = me().hb.at[running_];
     return x;
   }
@@ -193,9 +183,15 @@ class atomics : public scheduler {
   }
 
   uint16_t locate(const void* address, identity& id, place_kind kind, uint64_t initial) {
-    if (id.run == run_ && id.number != 0 && id.number < place_count_) {
+    if (id.run == run_ && id.number != 0 && id.number < place_count_) [[likely]] {
       const place& x = places_[id.number];
       if (x.address == address && x.kind == kind && !x.destroyed) return id.number;
+    }
+    return found(address, id, kind, initial);
+  }
+
+  CURFEW_NOINLINE uint16_t found(const void* address, identity& id, place_kind kind, uint64_t initial) {
+    if (id.run == run_ && id.number != 0 && id.number < place_count_) {
       fail(fault::use_after_destroy, name_of(running_) + " uses an object that was destroyed");
     }
     if (std::find(graves_.begin(), graves_.end(), address) != graves_.end()) {
@@ -234,7 +230,7 @@ class atomics : public scheduler {
 
   uint64_t observe(store_record& from, order_of order) {
     thread_state& self = me();
-    if (from.seen[running_] == 0) from.seen[running_] = self.hb.at[running_];
+    if (most_.stale_reads != 0 && from.seen[running_] == 0) from.seen[running_] = self.hb.at[running_];
     if (order.acquires) {
       self.hb.join(from.message);
       self.coherent.join(from.message);
@@ -260,20 +256,21 @@ class atomics : public scheduler {
   void put(place& x, uint64_t value, order_of order, bool modifies, bool in_sequence = false) {
     thread_state& self = me();
     if (x.of_a_processor) written(x, in_sequence);
-    store_record next;
+    const int before = modifies ? x.newest.edge : -1;
+    if (most_.stale_reads != 0) x.older.push_back(x.newest);
+    store_record& next = x.newest;
+    const vector_clock sequence = next.message;
     next.value = value;
     next.stamp = self.hb.at[running_];
     next.thread = static_cast<uint16_t>(running_);
     next.sequential = order.sequential;
     next.message = order.releases ? self.hb : self.to_release;
-    next.seen[running_] = next.stamp;
-    if (modifies) {  // continues the release sequence
-      next.message.join(x.newest.message);
-      next.edge = x.newest.edge;
+    if (modifies) next.message.join(sequence);  // continues the release sequence
+    next.edge = order.releases ? publish_edge(before) : before;
+    if (most_.stale_reads != 0) {
+      next.seen = {};
+      next.seen[running_] = next.stamp;
     }
-    if (order.releases) next.edge = publish_edge(next.edge);
-    if (most_.stale_reads != 0) x.older.push_back(x.newest);
-    x.newest = next;
     if (order.sequential && most_.stale_reads != 0) {
       sequential_stores_.at[running_] = std::max(sequential_stores_.at[running_], next.stamp);
     }
@@ -302,6 +299,10 @@ class atomics : public scheduler {
   }
 
  private:
+  [[noreturn]] CURFEW_COLD void gone(const place& x, code_line at) {
+    fail(fault::use_after_destroy, name_of(running_) + " uses " + describe(x) + " after its destruction" + where(at));
+  }
+
   // Sequences do not disturb each other, whatever processor they share; everybody else must know that they are over.
   void written(place& x, bool in_sequence) {
     const uint16_t now = me().hb.at[running_];

@@ -37,7 +37,7 @@ class explorer_engine : public sequences {
 
   bool try_lock(const void* address, identity& id, code_line at) {
     demand_restart(unlock_steps_);
-    const operation op = ready(op_kind::try_lock, locate(address, id, place_kind::mutex, 0), true, at);
+    const operation& op = ready(op_kind::try_lock, locate(address, id, place_kind::mutex, 0), true, at);
     place& x = begin(op);
     const bool free = x.owner < 0;
     use(op.uses[0].place, free);  // unlike a lock, it can come before the unlock that it met
@@ -53,7 +53,7 @@ class explorer_engine : public sequences {
       fail(fault::unowned_unlock,
            describe(x) + " is unlocked by " + name_of(running_) + ", which does not hold it" + where(at));
     }
-    const operation op = ready(op_kind::unlock, number, true, at);
+    const operation& op = ready(op_kind::unlock, number, true, at);
     if (unlock_steps_ && !quiet()) {
       begin(op);
       use(number, true);
@@ -71,7 +71,7 @@ class explorer_engine : public sequences {
       fail(fault::unowned_unlock, name_of(running_) + " waits with a mutex that it does not hold" + where(at));
     }
     const bool timed = deadline != time_point::max();
-    operation op = ready(op_kind::wait, number, true, at);
+    operation& op = ready(op_kind::wait, number, true, at);
     op.uses[1] = {mutex, true};
     if (timed) op.uses[2] = {the_clock, true};
     place& x = begin(op);
@@ -106,7 +106,7 @@ class explorer_engine : public sequences {
   }
 
   void notify(const void* address, identity& id, bool all, code_line at) {
-    const operation op = ready(op_kind::notify, locate(address, id, place_kind::condition, 0), true, at);
+    const operation& op = ready(op_kind::notify, locate(address, id, place_kind::condition, 0), true, at);
     place& x = begin(op);
     use(op.uses[0].place, true);
     if (x.waiters.empty()) x.lost_notify = true;
@@ -142,7 +142,7 @@ class explorer_engine : public sequences {
   // ---- threads and time ----
 
   void join(unsigned thread, code_line at) {
-    operation op = ready(op_kind::join, 0, false, at);
+    operation& op = ready(op_kind::join, 0, false, at);
     op.target = static_cast<unsigned char>(thread);
     if (alone() && !threads_[thread].finished) fail(fault::deadlock, "a thread joins itself" + where(at));
     begin(op);
@@ -156,14 +156,14 @@ class explorer_engine : public sequences {
   }
 
   time_point now(code_line at) {
-    const operation op = ready(op_kind::now, the_clock, false, at);
+    const operation& op = ready(op_kind::now, the_clock, false, at);
     begin(op);
     use(the_clock, false);
     return now_;
   }
 
   void sleep(std::chrono::nanoseconds span, code_line at) {
-    const operation op = ready(op_kind::sleep, the_clock, true, at);
+    const operation& op = ready(op_kind::sleep, the_clock, true, at);
     begin(op);
     use(the_clock, true);
     if (span.count() > 0) now_ += span;
@@ -172,7 +172,7 @@ class explorer_engine : public sequences {
   }
 
   void yield(code_line at) {
-    const operation op = ready(op_kind::yield, 0, false, at);
+    const operation& op = ready(op_kind::yield, 0, false, at);
     begin(op);
     give_way();
   }
@@ -240,11 +240,7 @@ class explorer_engine : public sequences {
     }
   }
 
-  place& plain_place(const void* address, identity& id) {
-    place& x = places_[locate(address, id, place_kind::plain, 0)];
-    if (!quiet()) me().pending.at = {};
-    return x;
-  }
+  place& plain_place(const void* address, identity& id) { return places_[locate(address, id, place_kind::plain, 0)]; }
 
   [[noreturn]] void race(const place& x, unsigned other, const char* did, const char* does, code_line at) {
     fail(fault::data_race, name_of(running_) + " " + does + " " + describe(x) + ", which was " + did + " by " +

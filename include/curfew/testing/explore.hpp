@@ -152,7 +152,7 @@ class exploring {
                      [](const char* text, const char* file, unsigned line) {
                        const unobserved scope;
                        auto& run = *explorer_engine::current();
-                       run.fail(fault::check_failed, std::string(text) + explorer_engine::where({file, line}));
+                       run.fail(fault::check_failed, std::string(text) + where({file, line}));
                      },
                  .foreign =
                      [](const char* text, const char* file, unsigned line) {

@@ -9,7 +9,9 @@
 #define CURFEW_TESTING_MEMORY_HPP
 
 #include <array>
+#include <bit>
 #include <cstdint>
+#include <cstring>
 #include <vector>
 
 #include <curfew/detail/config.hpp>
@@ -27,15 +29,30 @@ using thread_mask = unsigned;
 constexpr thread_mask bit(unsigned thread) noexcept {
   return 1u << thread;
 }
+/// The first thread of a mask that has one.
+constexpr unsigned lowest(thread_mask mask) noexcept {
+  return static_cast<unsigned>(std::countr_zero(mask));
+}
 
 /// For every thread, how much of what it did is known.
 struct vector_clock {
   std::array<uint16_t, max_threads> at{};
 
   void join(const vector_clock& other) noexcept {
+#if defined(__GNUC__)  // the same in two instructions, which compilers do not find by themselves
+    using lanes [[gnu::vector_size(sizeof at)]] = uint16_t;
+    lanes mine, theirs;
+    std::memcpy(&mine, at.data(), sizeof at);
+    std::memcpy(&theirs, other.at.data(), sizeof at);
+    mine = mine < theirs ? theirs : mine;
+    std::memcpy(at.data(), &mine, sizeof at);
+#else
     for (unsigned i = 0; i < max_threads; ++i) at[i] = at[i] < other.at[i] ? other.at[i] : at[i];
+#endif
   }
-  bool knows(unsigned thread, uint16_t stamp) const noexcept { return stamp <= at[thread]; }
+  bool knows(unsigned thread, uint16_t stamp) const noexcept {
+    return stamp <= at[thread];
+  }
 };
 
 /// Orders as sets of what they do. The numbers of std::memory_order are those of the standard's enumeration.

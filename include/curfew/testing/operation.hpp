@@ -61,6 +61,13 @@ struct code_line {
   unsigned line = 0;
 };
 
+/// ` (file:line)`, without directories: the same on every machine.
+inline std::string where(code_line at) {
+  if (at.line == 0) return {};
+  const std::string path = at.file;
+  return " (" + path.substr(path.rfind('/') + 1) + ":" + std::to_string(at.line) + ")";
+}
+
 /// What a thread is about to do.
 struct operation {
   op_kind kind = op_kind::start;
@@ -157,12 +164,38 @@ class run_state {
     return "thread " + std::to_string(thread);
   }
 
+  /// What everybody waits for, when nobody can go on.
+  finding deadlock() const {
+    finding all{fault::deadlock, "nobody can go on:"};
+    for (unsigned i = 0; i < count_; ++i) {
+      const thread_state& each = threads_[i];
+      if (each.finished || (i == 0 && each.pending.kind == op_kind::join_roles)) continue;
+      all.message += "\n  " + name_of(i);
+      if (each.parked) {
+        const bool lost = places_[each.waits_on].lost_notify;
+        if (lost) all.what = fault::lost_wakeup;
+        all.message += lost ? " waits for a notification, and one came before it waited" : " waits for a notification";
+      } else if (each.pending.kind == op_kind::lock) {
+        const int owner = places_[each.pending.uses[0].place].owner;
+        all.message += " wants a mutex that " + name_of(static_cast<unsigned>(owner)) + " holds";
+      } else {
+        all.message += std::string(" is at ") + to_string(each.pending.kind);
+      }
+      all.message += where(each.pending.at);
+    }
+    return all;
+  }
+
  protected:
   search_state& search_;
   const limits most_;
   std::array<thread_state, max_threads> threads_{};
   unsigned running_ = 0;
+  thread_state* self_ = &threads_[0];  // the running one
   unsigned count_ = 0;
+  thread_mask unfinished_ = 0;
+  thread_mask may_block_ = 0;  // those that want a mutex or the end of a thread
+  bool watches_ = false;       // the body has an invariant
   unsigned alive_ = 0;
   bool muted_ = false;
   thread_mask yielded_ = 0;

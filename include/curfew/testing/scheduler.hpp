@@ -107,11 +107,10 @@ class scheduler : public run_state {
  protected:
   /// Announces an operation; returns when the thread has been chosen to do it.
   void announce(const operation& next) {
-    thread_state& me = threads_[running_];
-    me.pending = next;
-    if (muted_) return;
-    if (alone()) {
-      if (++step_count_ > most_.steps) overrun();
+    const bool blocks = next.kind == op_kind::lock || next.kind == op_kind::join;
+    may_block_ = blocks ? may_block_ | bit(running_) : may_block_ & ~bit(running_);
+    if (alive_ == 1 || muted_) {
+      if (!muted_ && ++step_count_ > most_.steps) overrun();
       return;
     }
     end_step();
@@ -159,6 +158,7 @@ class scheduler : public run_state {
   void begin_run(body& what) {
     run_ = ++last_run_;
     body_ = &what;
+    watches_ = what.watches();
     place_count_ = 0;
     ordinals_ = {};
     add_place(nullptr, place_kind::none);
@@ -166,7 +166,8 @@ class scheduler : public run_state {
     add_place(nullptr, place_kind::clock);
     add_place(nullptr, place_kind::everything);
     count_ = alive_ = 1;
-    running_ = 0;
+    unfinished_ = may_block_ = 0;
+    run_on(0);
     roles_left_ = 0;
     step_count_ = 0;
     yielded_ = 0;
@@ -194,6 +195,7 @@ class scheduler : public run_state {
     fresh.finished = fresh.parked = fresh.timed_out = fresh.in_sequence = fresh.restarted = false;
     fresh.processor = number % most_.processors;
     fresh.held = 0;
+    unfinished_ |= bit(number);
     fresh.pending = {};
     fresh.deadline = time_point::max();
     fresh.order = fresh.hb = fresh.coherent = fresh.to_acquire = fresh.to_release = {};
@@ -247,7 +249,7 @@ class scheduler : public run_state {
       if (me == 0) {
         s.live_main();
         mine.in_body = false;
-        mine.finished = true;
+        s.ended(0);
         s.host_.enter(*mine.stack);
       } else {
         s.begin_step();
@@ -257,14 +259,19 @@ class scheduler : public run_state {
         publish(&edges_[static_cast<std::size_t>(mine.death_edge) % sizeof edges_]);
         s.end_step();
         mine.in_body = false;
-        mine.finished = true;
+        s.ended(me);
         --s.alive_;
         if (mine.role >= 0) --s.roles_left_;
         const unsigned next = s.choose();
-        s.running_ = next;
-        s.threads_[next].stack->enter(*mine.stack);
+        s.run_on(next);
+        s.self_->stack->enter(*mine.stack);
       }
     }
+  }
+
+  void ended(unsigned thread) noexcept {
+    threads_[thread].finished = true;
+    unfinished_ &= ~bit(thread);
   }
 
   template <class F>
@@ -310,22 +317,31 @@ class scheduler : public run_state {
     }
   }
 
+  void run_on(unsigned thread) noexcept {
+    running_ = thread;
+    self_ = &threads_[thread];
+  }
+
   void go_on(unsigned next) {
-    fiber& mine = *threads_[running_].stack;
-    running_ = next;
-    threads_[next].stack->enter(mine);
+    fiber& mine = *self_->stack;
+    run_on(next);
+    self_->stack->enter(mine);
   }
 
   void begin_step() {
     if (++step_count_ > most_.steps) overrun();
-    if (body_->watches()) {
-      muted_ = true;
-      guarded([&] { body_->invariant(); });
-      muted_ = false;
-    }
-    thread_state& me = threads_[running_];
-    search_.begin_step(running_, me.order);
-    if (orders_all_) search_.use(places_[everything], everything, false, me.order);
+    if (watches_) watch();
+    search_.begin_step(running_, self_->order);
+    if (orders_all_) search_.use(places_[everything], everything, false, self_->order);
+  }
+
+  // What is about to be done stays so, although the invariant has operations of its own.
+  CURFEW_NOINLINE void watch() {
+    const operation kept = self_->pending;
+    muted_ = true;
+    guarded([&] { body_->invariant(); });
+    muted_ = false;
+    self_->pending = kept;
   }
 
   void end_step() {
@@ -334,7 +350,8 @@ class scheduler : public run_state {
         if (!threads_[i].finished && (i == running_ || search_.meets(threads_[i].pending.uses))) search_.shuffle(i);
       }
     }
-    search_.end_step(threads_[running_].order, [this](unsigned thread) { return threads_[thread].pending.uses; });
+    search_.end_step(
+        self_->order, [this](unsigned thread) -> auto& { return threads_[thread].pending.uses; });
   }
 
   bool can_go_on(const thread_state& thread) const noexcept {
@@ -343,38 +360,41 @@ class scheduler : public run_state {
         return !thread.parked && places_[thread.pending.uses[0].place].owner < 0;
       case op_kind::join:
         return threads_[thread.pending.target].finished;
-      case op_kind::join_roles:
-        return roles_left_ == 0;
       default:
         return true;
     }
   }
 
-  unsigned choose() {
-    for (;;) {
-      thread_mask able = 0;
-      uint32_t print = 0;
-      for (unsigned i = 0; i < count_; ++i) {
-        const thread_state& each = threads_[i];
-        if (each.finished || !can_go_on(each)) continue;
-        able |= bit(i);
-        print = print * 0x01000193u + (i + 1) * 64 + static_cast<unsigned>(each.pending.kind) +
-                each.pending.uses[0].place * 1024u;
-      }
-      if (able == 0) {
-        if (!let_time_pass()) stuck();
-        continue;
-      }
-      if ((able & ~yielded_) != 0) {
-        able &= ~yielded_;
-      } else {
-        yielded_ = 0;
-      }
-      if ((able & (able - 1)) != 0) return search_.pick_thread({able, running_, print});
-      const unsigned only = static_cast<unsigned>(std::countr_zero(able));
-      search_.only_thread(only);
-      return only;
+  thread_mask able_threads() const noexcept {
+    thread_mask able = unfinished_;
+    if (roles_left_ != 0) able &= ~bit(0);  // waits for them
+    for (thread_mask left = able & may_block_; left != 0; left &= left - 1) {
+      if (!can_go_on(threads_[lowest(left)])) able &= ~(left & -left);
     }
+    return able;
+  }
+
+  unsigned choose() {
+    thread_mask able = able_threads();
+    while (able == 0) {
+      if (!let_time_pass()) stuck();
+      able = able_threads();
+    }
+    if ((able & ~yielded_) != 0) {
+      able &= ~yielded_;
+    } else {
+      yielded_ = 0;
+    }
+    if ((able & (able - 1)) == 0) {
+      search_.only_thread(lowest(able));
+      return lowest(able);
+    }
+    uint32_t print = 0;
+    for (thread_mask left = able; left != 0; left &= left - 1) {
+      const operation& next = threads_[lowest(left)].pending;
+      print = print * 0x01000193u + static_cast<unsigned>(next.kind) + next.uses[0].place * 1024u;
+    }
+    return search_.pick_thread({able, running_, print});
   }
 
   // Nobody can go on, but somebody waits with a deadline: the earliest one has passed.
@@ -398,29 +418,8 @@ class scheduler : public run_state {
   }
 
   [[noreturn]] void stuck() {
-    std::string text = "nobody can go on:";
-    bool lost = false;
-    for (unsigned i = 0; i < count_; ++i) {
-      const thread_state& each = threads_[i];
-      if (each.finished || (i == 0 && each.pending.kind == op_kind::join_roles)) continue;
-      text += "\n  " + name_of(i);
-      if (each.parked) {
-        const place& on = places_[each.waits_on];
-        lost = lost || on.lost_notify;
-        text += " waits for a notification";
-        if (on.lost_notify) text += ", and one came before it waited";
-      } else if (each.pending.kind == op_kind::lock) {
-        const int owner = places_[each.pending.uses[0].place].owner;
-        text += " wants a mutex that " + name_of(static_cast<unsigned>(owner)) + " holds";
-      } else {
-        text += std::string(" is at ") + to_string(each.pending.kind);
-      }
-      if (each.pending.at.line != 0) {
-        const std::string path = each.pending.at.file;
-        text += " (" + path.substr(path.rfind('/') + 1) + ":" + std::to_string(each.pending.at.line) + ")";
-      }
-    }
-    fail(lost ? fault::lost_wakeup : fault::deadlock, std::move(text));
+    finding all = deadlock();
+    fail(all.what, std::move(all.message));
   }
 
  private:

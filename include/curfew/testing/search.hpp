@@ -88,7 +88,7 @@ class search_state {
   void begin() {
     at_ = 0;
     taken_.clear();
-    steps_.clear();
+    step_count_ = 0;
     sleeping_ = 0;
     touched_.clear();
     redundant_ = diverged_ = false;
@@ -163,15 +163,20 @@ class search_state {
 
   /// A step of \p thread begins, with what it knows so far of the order.
   void begin_step(unsigned thread, vector_clock& order) {
+    if (how_ != search::reduced) return;
     before_ = order;
-    steps_.push_back({static_cast<unsigned char>(thread), node_, {}});
-    order.at[thread] = static_cast<uint16_t>(steps_.size());
+    if (step_count_ == steps_.size()) steps_.resize(2 * step_count_ + 64);
+    step& next = steps_[step_count_++];
+    next.thread = static_cast<unsigned char>(thread);
+    next.node = node_;
+    order.at[thread] = static_cast<uint16_t>(step_count_);
   }
 
   /// The step that is going on uses \p x. Marks where it should have come earlier, and orders it after what it met.
   void use(place& x, uint16_t number, bool writes, vector_clock& order) {
-    const unsigned thread = steps_.back().thread;
     touched_.push_back({number, writes});
+    if (how_ != search::reduced) return;
+    const unsigned thread = steps_[step_count_ - 1].thread;
     order.join(x.after_write);
     if (writes) order.join(x.after_reads);
     if (fresh()) {
@@ -197,8 +202,9 @@ class search_state {
 
   /// Locking is special: the unlocking before it cannot be overtaken, only the locking before that.
   void use_lock(place& x, uint16_t number, vector_clock& order) {
-    const unsigned thread = steps_.back().thread;
     touched_.push_back({number, true});
+    if (how_ != search::reduced) return;
+    const unsigned thread = steps_[step_count_ - 1].thread;
     order.join(x.after_write);
     order.join(x.after_reads);
     order.join(x.after_unlock);
@@ -217,8 +223,7 @@ class search_state {
   /// The step is over. \p pending says what each sleeping thread is about to do.
   template <class Pending>
   void end_step(const vector_clock& order, Pending pending) {
-    if (steps_.empty()) return;
-    steps_.back().order = order;
+    if (step_count_ != 0) steps_[step_count_ - 1].order = order;
     for (thread_mask left = sleeping_; left != 0; left &= left - 1) {
       const unsigned sleeper = lowest(left);
       if (meets(pending(sleeper))) sleeping_ &= ~bit(sleeper);
@@ -274,7 +279,7 @@ class search_state {
   bool diverged() const noexcept { return diverged_; }
   unsigned preemptions() const noexcept { return preemptions_; }
   uint32_t print() const noexcept { return print_; }
-  int current() const noexcept { return static_cast<int>(steps_.size()) - 1; }
+  int current() const noexcept { return static_cast<int>(step_count_) - 1; }
 
  private:
   struct node {
@@ -288,7 +293,6 @@ class search_state {
     uint32_t print = 0;
   };
 
-  static unsigned lowest(thread_mask mask) noexcept { return static_cast<unsigned>(std::countr_zero(mask)); }
   static unsigned nth(thread_mask mask, unsigned n) noexcept {
     while (n-- != 0) mask &= mask - 1;
     return lowest(mask);
@@ -352,7 +356,7 @@ class search_state {
     // Of what came after the earlier step without depending on it: the threads that could be first.
     thread_mask first = 0;
     std::array<uint16_t, max_threads> begins{};
-    for (std::size_t i = static_cast<std::size_t>(earlier) + 1; i + 1 < steps_.size(); ++i) {
+    for (std::size_t i = static_cast<std::size_t>(earlier) + 1; i + 1 < step_count_; ++i) {
       const step& later = steps_[i];
       if (later.order.knows(early.thread, static_cast<uint16_t>(earlier + 1)) || begins[later.thread] != 0) continue;
       begins[later.thread] = static_cast<uint16_t>(i + 1);
@@ -392,7 +396,8 @@ class search_state {
   int node_ = -1;
   std::vector<choice> taken_;
   std::vector<choice> script_;
-  std::vector<step> steps_;
+  std::vector<step> steps_;  // the first step_count_ are of this run
+  std::size_t step_count_ = 0;
   vector_clock before_;
   thread_mask sleeping_ = 0;
   std::vector<footprint> touched_;

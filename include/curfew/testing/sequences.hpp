@@ -39,7 +39,7 @@ class sequences : public atomics {
   template <class Admits, class Cell, class Add>
   bool add_on_processor(word gate, Admits admits, Cell cell, Add add, code_line at) {
     thread_state& self = me();
-    const operation first =
+    const operation& first =
         in_sequence(op_kind::enter, locate(gate.address, *gate.id, place_kind::atomic, gate.bits), false, at);
     place& x = begin(first);
     use(first.uses[0].place, false);
@@ -52,11 +52,11 @@ class sequences : public atomics {
     note(first, true, false, seen, 0, back, admitted ? "" : "refused");
     if (!admitted) return false;
     const word mine = cell(number);
-    const operation last =
+    const operation& last =
         in_sequence(op_kind::commit, locate(mine.address, *mine.id, place_kind::atomic, mine.bits), true, at);
     self.in_sequence = true;
     self.restarted = false;
-    announce(announced(last));
+    announce(last);
     self.in_sequence = false;
     use(the_sequences, false);
     if (self.restarted || interrupted()) {
@@ -71,7 +71,7 @@ class sequences : public atomics {
   void restart_all(code_line at) {
     const bool shows = most_.stale_reads != 0;  // and otherwise everybody sees the newest of everything anyway
     if (shows) demand_restart(orders_all_);
-    operation op = ready(op_kind::restart, the_sequences, true, at);
+    operation& op = ready(op_kind::restart, the_sequences, true, at);
     if (shows) op.uses[1] = {everything, true};
     begin(op);
     use(the_sequences, true);
@@ -89,8 +89,8 @@ class sequences : public atomics {
   }
 
  private:
-  static operation in_sequence(op_kind kind, uint16_t number, bool writes, code_line at) noexcept {
-    operation op = ready(kind, number, writes, at);
+  operation& in_sequence(op_kind kind, uint16_t number, bool writes, code_line at) noexcept {
+    operation& op = ready(kind, number, writes, at);
     op.uses[1] = {the_sequences, false};
     return op;
   }
