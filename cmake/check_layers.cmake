@@ -44,6 +44,9 @@ set(edges
     sandbox/aio->sandbox/backend
     sandbox/aio->sandbox/lease_store
     sandbox/aio->sandbox/sandbox_pool
+    sandbox/e2b->sandbox/backend
+    sandbox/e2b->sandbox/lease_store
+    sandbox/e2b->sandbox/sandbox_pool
     sandbox/process_backend->sandbox/backend
     sandbox/transport->sandbox/backend)
 
@@ -70,6 +73,7 @@ set(budgets
     sandbox/lease_store=100
     sandbox/sandbox_pool=350
     sandbox/aio=180
+    sandbox/e2b=240
     sandbox/process_backend=320
     sandbox/transport=220)
 set(most_lines 450)

@@ -59,10 +59,13 @@ set(CURFEW_HEADERS
     curfew/periodic_worker.hpp
     curfew/sandbox/aio.hpp
     curfew/sandbox/backend.hpp
+    curfew/sandbox/e2b.hpp
     curfew/sandbox/lease.hpp
     curfew/sandbox/lease_store.hpp
     curfew/sandbox/pool_core.hpp
     curfew/sandbox/pool_finish.hpp
+    curfew/sandbox/pool_front.hpp
+    curfew/sandbox/pool_room.hpp
     curfew/sandbox/pool_upkeep.hpp
     curfew/sandbox/process_backend.hpp
     curfew/sandbox/sandbox_pool.hpp

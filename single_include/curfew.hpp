@@ -9091,21 +9091,13 @@ CURFEW_END_NAMESPACE
 
 #include <chrono>
 #include <cstddef>
-#include <initializer_list>
-#include <list>
 #include <map>
 #include <memory>
-#include <optional>
-#include <set>
-#include <stdexcept>
 #include <string>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
 // curfew/detail/config.hpp: above
-
-// curfew/detail/process_identity.hpp: above
 
 // curfew/detail/sync.hpp: above
 
@@ -9701,13 +9693,45 @@ CURFEW_END_NAMESPACE
 #endif  // CURFEW_SANDBOX_LEASE_STORE_HPP
 // ---- end curfew/sandbox/lease_store.hpp
 
+// ---- begin curfew/sandbox/pool_front.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// What all providers are to their callers: options checked, an engine made of them, and the members that do not depend
+/// on a policy. Not a type to name: name the provider.
+
+#ifndef CURFEW_SANDBOX_POOL_FRONT_HPP
+#define CURFEW_SANDBOX_POOL_FRONT_HPP
+
+#include <chrono>
+#include <cstddef>
+#include <initializer_list>
+#include <list>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+// curfew/detail/config.hpp: above
+
+// curfew/detail/process_identity.hpp: above
+
+// curfew/sandbox/backend.hpp: above
+
+// curfew/sandbox/lease.hpp: above
+
+// curfew/sandbox/lease_store.hpp: above
+
 // ---- begin curfew/sandbox/sandbox_pool.hpp
 // SPDX-License-Identifier: MIT
 // Copyright (c) 2026 the curfew authors
 
 /// \file
-/// The engine under the providers: the steps of an acquire, leases, and the workers. A provider adds the policy: which
-/// id an owner has, the order of the steps, how room is made, what is idle, what may be adopted. See
+/// The engine under the providers: the steps of an acquire, leases, and the workers. A provider adds the policy: how
+/// room is made, what is idle, what may be adopted. See
 /// docs/design/sandbox_pool.md.
 
 #ifndef CURFEW_SANDBOX_SANDBOX_POOL_HPP
@@ -9729,6 +9753,8 @@ CURFEW_END_NAMESPACE
 // curfew/admission_fence.hpp: above
 
 // curfew/detail/config.hpp: above
+
+// curfew/detail/process_identity.hpp: above
 
 // curfew/detail/sync.hpp: above
 
@@ -9936,11 +9962,11 @@ namespace sandbox {
 struct pool_settings {
   std::string name, owner_id;
   clock_fn clock;
-  std::size_t limit = 1, burst = 0;
+  std::size_t limit = 1;
   std::chrono::nanoseconds lease_ttl, shutdown_budget, worker_stop, destroy_backoff;
   unsigned destroy_attempts = 1, destroy_parallelism = 1;
   std::map<std::string, std::string> environment;
-  std::chrono::seconds time_to_live{0};
+  std::chrono::seconds time_to_live{0};  // kept by the server, and begun anew at each use; 0: none
 };
 
 /// \throws std::invalid_argument naming the part that is too long or holds a control character
@@ -9970,7 +9996,7 @@ struct pool_core {
   using time_point = std::chrono::steady_clock::time_point;
   using counter = std::uint64_t provider_stats::*;
   using serializer = keyed_serializer<std::string, std::hash<std::string>, Sync>;
-  using key = typename serializer::hold;
+  using ledger = basic_slot_ledger<Sync>;
   using pass = typename basic_admission_fence<Sync>::pass;
   using sandboxes = sandbox_table<Sync>;
   using slot = typename sandboxes::slot;
@@ -9978,6 +10004,31 @@ struct pool_core {
   using entry_at = typename sandboxes::entry_at;
   using guard = std::lock_guard<typename Sync::mutex>;
   static constexpr time_point no_limit = time_point::max();
+
+  /// The right to work on the sandbox of a request. Whoever waits for a slot is told when it ends: it may have kept an
+  /// evictor from a warm sandbox.
+  class key {
+   public:
+    key() noexcept = default;
+    key(typename serializer::hold held, ledger& slots) noexcept : held_(std::move(held)), slots_(&slots) {}
+    key(key&&) noexcept = default;
+    key& operator=(key&& other) noexcept {
+      key old(std::move(*this));
+      held_ = std::move(other.held_);
+      slots_ = other.slots_;
+      return *this;
+    }
+    ~key() {
+      if (!held_) return;
+      held_.release();
+      slots_->nudge();
+    }
+    explicit operator bool() const noexcept { return static_cast<bool>(held_); }
+
+   private:
+    typename serializer::hold held_;
+    ledger* slots_ = nullptr;
+  };
 
   /// An entry that was moved to `transitioning`, with what is needed to move it back.
   struct victim {
@@ -9992,7 +10043,7 @@ struct pool_core {
         maker(std::move(made_by)),
         store(std::move(leases)),
         fence(settings.name.c_str()),
-        slots(settings.limit, settings.burst) {}
+        slots(settings.limit) {}
 
   bool forked() const noexcept { return detail::process_id() != born_in; }
   time_point now() const { return settings.clock ? settings.clock() : Sync::clock::now(); }
@@ -10004,6 +10055,9 @@ struct pool_core {
   /// The way in for everything that touches a sandbox. In a forked child nobody gets in, and no lock was touched.
   pass try_enter() noexcept { return forked() ? pass() : fence.try_enter(); }
 
+  key lock(const std::string& request) { return {keys.acquire(request), slots}; }
+  key try_lock(const std::string& request) { return {keys.try_acquire(request), slots}; }
+
   // ---- calls of the backend and the store
 
   liveness probe(const std::string& id) noexcept {
@@ -10013,6 +10067,16 @@ struct pool_core {
       count(&provider_stats::backend_errors);
       return liveness::unknown;
     }
+  }
+
+  /// Begins the server's time limit anew. False when the sandbox is gone; a throw is no verdict.
+  bool extend([[maybe_unused]] const std::string& id) noexcept {
+    if constexpr (requires { maker->set_timeout(id, settings.time_to_live); }) try {
+        return settings.time_to_live == std::chrono::seconds::zero() || maker->set_timeout(id, settings.time_to_live);
+      } catch (...) {
+        count(&provider_stats::backend_errors);
+      }
+    return true;
   }
 
   /// The lease in the store, before a sandbox is handed out. \throws backend_error(conflict) when a peer is ending it
@@ -10159,7 +10223,7 @@ struct pool_core {
   /// locked, so that no activity can slip in between. \p eligible must be trivial code.
   template <class Predicate>
   std::optional<victim> seize(const std::string& request, Predicate&& eligible) {
-    key held = keys.try_acquire(request);
+    key held = try_lock(request);
     if (!held) return std::nullopt;
     const guard lock(mutex);
     const auto at = table.by_request(request);
@@ -10167,13 +10231,16 @@ struct pool_core {
     return mark(*at, std::move(held));
   }
 
-  /// The same for the oldest entry in a state whose key is free and that is not in \p passed_over.
-  std::optional<victim> seize_oldest(slot_state state, const std::vector<std::uint64_t>& passed_over) {
+  /// The same for the oldest entry in a state whose key is free and that is not in \p passed_over, where it is added.
+  std::optional<victim> seize_oldest(slot_state state, std::vector<std::uint64_t>& passed_over) {
     const guard lock(mutex);
     auto& candidates = table.in(state);
     for (auto at = candidates.begin(); at != candidates.end(); ++at) {
       if (std::find(passed_over.begin(), passed_over.end(), at->tenancy) != passed_over.end()) continue;
-      if (key held = keys.try_acquire(at->request)) return mark(at, std::move(held));
+      key held = try_lock(at->request);
+      if (!held) continue;
+      passed_over.push_back(at->tenancy);
+      return mark(at, std::move(held));
     }
     return std::nullopt;
   }
@@ -10231,7 +10298,7 @@ struct pool_core {
   const std::shared_ptr<B> maker;
   const std::shared_ptr<S> store;
   basic_admission_fence<Sync> fence;
-  basic_slot_ledger<Sync> slots;
+  ledger slots;
   serializer keys;
 
   mutable typename Sync::mutex mutex;
@@ -10239,6 +10306,7 @@ struct pool_core {
   provider_stats counters;                          // the gauges in it are filled in by stats()
   std::set<std::string> making;                     // requests whose create is under way
   std::map<std::string, time_point> unowned_since;  // orphans in their grace
+  std::set<std::string> strays;                     // ids that are being ended without ever having been tracked
   bool swept = false;       // a sweep has read the table: who finds the fence closed now cleans up after itself
   bool unfinished = false;  // the last shutdown left something
 };
@@ -10372,7 +10440,7 @@ class pool_finish {
         auto& listed = pool->table.in(state);
         for (auto next = listed.begin(); next != listed.end();) {
           const auto at = next++;
-          auto held = pool->keys.try_acquire_closed(at->request);
+          typename core::key held(pool->keys.try_acquire_closed(at->request), pool->slots);
           if (!held) continue;  // under a call that outlived the drain, which will end it
           if (hand_over && at->never_given && state == slot_state::warm) {
             handed_over.push_back(at->info.id);
@@ -10444,6 +10512,107 @@ CURFEW_END_NAMESPACE
 
 #endif  // CURFEW_SANDBOX_POOL_FINISH_HPP
 // ---- end curfew/sandbox/pool_finish.hpp
+
+// ---- begin curfew/sandbox/pool_room.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// The engine under the providers, fourth part: how an acquire comes by a slot. Room is made by ending what nobody
+/// uses, and counts only once that end is confirmed.
+
+#ifndef CURFEW_SANDBOX_POOL_ROOM_HPP
+#define CURFEW_SANDBOX_POOL_ROOM_HPP
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+// curfew/detail/config.hpp: above
+
+// curfew/sandbox/backend.hpp: above
+
+// curfew/sandbox/lease.hpp: above
+
+// curfew/sandbox/lease_store.hpp: above
+
+// curfew/sandbox/pool_core.hpp: above
+
+// curfew/slot_ledger.hpp: above
+
+CURFEW_BEGIN_NAMESPACE
+namespace sandbox {
+
+/// Used by one acquire, which holds a pass and the key of its own request. Each candidate is tried once: one that could
+/// not be ended is not hammered by the same acquire.
+///
+/// `at_once` hands what it frees to its caller. `in_line` frees it for the head of the line, whoever that is: a
+/// newcomer may do the work, but it overtakes nobody.
+template <backend B, lease_store S, class Sync>
+class pool_room {
+ public:
+  using core = pool_core<B, S, Sync>;
+  using slot = typename core::slot;
+  using time_point = typename core::time_point;
+
+  /// Where one sandbox will be, and what to count when it has to be created.
+  struct place {
+    slot taken = {};
+    typename core::counter when_created = nullptr;
+  };
+
+  explicit pool_room(core& pool) noexcept : pool_(pool) {}
+
+  /// A slot within the limit, made if need be; empty when there is none to be had now.
+  slot at_once() {
+    slot taken = pool_.slots.try_reserve();
+    if (!taken && !free_one(&taken, core::no_limit)) taken = pool_.slots.try_reserve();
+    return taken;
+  }
+
+  /// The same, and waits its turn; empty when \p patience has passed or the pool was closed.
+  slot in_line(std::chrono::nanoseconds patience) {
+    const time_point begun = Sync::clock::now();
+    const time_point until = patience >= core::no_limit - begun ? core::no_limit : begun + patience;
+    typename core::ledger::ticket mine(pool_.slots);
+    for (bool waited = false;;) {
+      slot_outcome told = mine.wait_until({});  // looks, and does not wait
+      const bool full = told == slot_outcome::timed_out || told == slot_outcome::evictable;
+      if (full && !free_one(nullptr, until)) {
+        if (!std::exchange(waited, true)) pool_.count(&provider_stats::waits);
+        Sync::here("pool.room.waiting");
+        told = mine.wait_until(until);
+      }
+      if (told == slot_outcome::granted) return mine.take();
+      if (told == slot_outcome::closed || Sync::clock::now() >= until) return slot();
+    }
+  }
+
+ private:
+  // Retries one tombstone, else ends the oldest warm sandbox that can be ended.
+  bool free_one(slot* heir, time_point until) {
+    const auto gone = [&](std::optional<typename core::victim> v, typename core::counter reason) {
+      return v && pool_.end(std::move(*v), reason, heir, until) == core::ending::gone;
+    };
+    if (gone(pool_.seize_oldest(slot_state::tombstone, tried_), nullptr)) return true;
+    for (;;) {
+      auto oldest = pool_.seize_oldest(slot_state::warm, tried_);
+      if (!oldest) return false;
+      if (gone(std::move(oldest), &provider_stats::evicted)) return true;
+    }
+  }
+
+  core& pool_;
+  std::vector<std::uint64_t> tried_;
+};
+
+}  // namespace sandbox
+CURFEW_END_NAMESPACE
+
+#endif  // CURFEW_SANDBOX_POOL_ROOM_HPP
+// ---- end curfew/sandbox/pool_room.hpp
 
 // ---- begin curfew/sandbox/pool_upkeep.hpp
 // SPDX-License-Identifier: MIT
@@ -10528,7 +10697,12 @@ class pool_upkeep {
   listing inventory([[maybe_unused]] const list_budget& budget) {
     try {
       if constexpr (requires { pool_.maker->list_within(budget); }) {
-        return pool_.maker->list_within(budget);
+        listing seen = pool_.maker->list_within(budget);
+        if (seen.items.size() > budget.max_items) {
+          seen.items.resize(budget.max_items);
+          seen.complete = false;
+        }
+        return seen;
       } else {
         return {pool_.maker->list(), true};
       }
@@ -10538,9 +10712,31 @@ class pool_upkeep {
     }
   }
 
-  /// Whether a listed sandbox has been neither tracked nor owned for \p grace without a break. Never at first sight. A
-  /// store that cannot answer counts as an owner.
-  bool orphaned(const sandbox_info& item, std::chrono::nanoseconds grace) {
+  /// What a reconcile pass starts from: what was tracked before the inventory was taken, and the inventory.
+  struct survey {
+    std::vector<std::string> before = {};
+    listing seen = {};
+    std::set<std::string> ids = {};
+    reconcile_report report = {};
+  };
+  survey take_survey(const list_budget& budget) {
+    retry_tombstones();
+    survey s{.before = pool_.requests_in({slot_state::active, slot_state::warm}), .seen = inventory(budget)};
+    std::erase_if(s.seen.items, [](const auto& item) { return item.id.empty(); });
+    for (const auto& item : s.seen.items) s.ids.insert(item.id);
+    s.report.listed = s.seen.items.size();
+    s.report.complete = s.seen.complete;
+    // An id that vanished starts its grace over when it comes back. An inventory that brought nothing proves nothing.
+    const guard lock(pool_.mutex);
+    if (s.seen.complete || !s.ids.empty())
+      std::erase_if(pool_.unowned_since, [&](const auto& watched) { return !s.ids.contains(watched.first); });
+    return s;
+  }
+
+  /// How a listed sandbox stands: tracked here, owned by somebody, or neither and for how long. `ripe`: for the whole
+  /// grace without a break, and never at first sight. A store that cannot answer counts as an owner.
+  enum class standing : unsigned char { tracked, owned, young, ripe };
+  standing watch(const sandbox_info& item, std::chrono::nanoseconds grace) {
     bool owned = true;
     try {
       owned = pool_.store->owner(item.id).has_value();
@@ -10549,45 +10745,30 @@ class pool_upkeep {
     }
     const auto now = pool_.now();
     const guard lock(pool_.mutex);
-    if (owned || pool_.table.by_id(item.id) || pool_.table.by_request(request_of(item))) {
+    const bool tracked = pool_.table.by_id(item.id).has_value();
+    if (owned || tracked) {
       pool_.unowned_since.erase(item.id);
-      return false;
+      return tracked ? standing::tracked : standing::owned;
     }
     const auto [since, first_sight] = pool_.unowned_since.try_emplace(item.id, now);
-    return !first_sight && now - since->second >= grace;
+    return !first_sight && now - since->second >= grace ? standing::ripe : standing::young;
   }
 
-  /// Adopts what of an inventory is orphaned, each into a slot from \p place. Returns how many.
-  template <class Place>
-  std::size_t adopt_orphans(const std::vector<sandbox_info>& items, std::chrono::nanoseconds grace, Place&& place) {
-    std::size_t adopted = 0;
-    for (const auto& item : items) {
-      if (pool_.forked() || pool_.fence.is_closed()) break;
-      if (orphaned(item, grace) && adopt_warm(item, place())) ++adopted;
-    }
-    return adopted;
-  }
-
-  /// An id that vanished starts its grace over when it comes back.
-  void forget_vanished(const std::set<std::string>& seen) {
-    const guard lock(pool_.mutex);
-    std::erase_if(pool_.unowned_since, [&](const auto& watched) { return !seen.contains(watched.first); });
-  }
-
-  /// Claims an orphan and keeps it warm in \p place.
+  /// Claims an orphan and keeps it warm in \p place. False when it, or another one for its request, is tracked.
   bool adopt_warm(const sandbox_info& item, typename core::slot place) {
     const auto inside = pool_.try_enter();
     const std::string request = request_of(item);
-    const key held = inside && place ? pool_.keys.try_acquire(request) : key();
-    if (!held) return false;
+    const key held = inside && place ? pool_.try_lock(request) : key();
+    if (!held || pool_.find(request)) return false;
     entry fresh{.info = item, .request = request, .owner = {}, .active_at = pool_.now(), .never_given = true};
     if (!pool_.claim(item.id, false)) return false;
     Sync::here("pool.adopt.claimed");
+    const bool there = pool_.extend(item.id);
     {
       const guard lock(pool_.mutex);
       pool_.unowned_since.erase(item.id);
       if (pool_.table.by_id(item.id)) return false;  // ours by now, and so is its lease in the store
-      if (!pool_.fence.is_closed() && !pool_.table.by_request(request)) {
+      if (there && !pool_.fence.is_closed()) {
         pool_.table.track(std::move(fresh), std::move(place), slot_state::warm);
         ++pool_.counters.adopted;
         return true;
@@ -10597,15 +10778,44 @@ class pool_upkeep {
     return false;
   }
 
+  /// Claims and ends a sandbox that is not tracked, is still on the watch list, and is in the way of nobody: with
+  /// \p duplicate a second one for a request whose own sandbox is in use or warm, else one without a request. It never
+  /// had a slot, so it is in no figure of the provider but the failures.
+  bool end_stray(const sandbox_info& item, bool duplicate, const list_budget& budget) {
+    const auto inside = pool_.try_enter();
+    const key held = inside ? pool_.try_lock(request_of(item)) : key();
+    if (!held) return false;
+    {
+      const guard lock(pool_.mutex);
+      const auto first = duplicate ? pool_.table.by_request(item.request_id) : std::nullopt;
+      const bool in_order = first && ((*first)->state() == slot_state::active || (*first)->state() == slot_state::warm);
+      if (in_order != duplicate || pool_.table.by_id(item.id) || !pool_.unowned_since.contains(item.id)) return false;
+      pool_.strays.insert(item.id);
+    }
+    const bool claimed = pool_.claim(item.id, true);
+    Sync::here("pool.stray.claimed");
+    // A peer may have ended it between our inventory and our claim. What does not answer is looked up once more.
+    const bool there = claimed && (pool_.probe(item.id) != liveness::dead || lists(item.id, budget));
+    const bool gone = there && pool_.destroy_repeatedly(item.id, core::no_limit);
+    {
+      const guard lock(pool_.mutex);
+      pool_.strays.erase(item.id);
+      if (gone || (claimed && !there)) pool_.unowned_since.erase(item.id);
+    }
+    if (claimed) pool_.release_in_store(item.id);
+    return gone;
+  }
+
   /// Forgets what was tracked \p before a complete inventory was taken, is not in it, and probes dead. Returns how
-  /// many.
-  std::size_t forget_missing(const std::vector<std::string>& before, const std::set<std::string>& seen) {
+  /// many. Does not begin with another one past \p until.
+  std::size_t forget_missing(const survey& s, typename core::time_point until = core::no_limit) {
     std::size_t missing = 0;
-    for (const auto& request : before) {
+    for (const auto& request : s.before) {
+      if (Sync::clock::now() >= until) break;
       const auto inside = pool_.try_enter();
-      const key held = inside ? pool_.keys.try_acquire(request) : key();
+      const key held = inside ? pool_.try_lock(request) : key();
       const auto at = held ? pool_.find(request) : std::nullopt;
-      if (!at || seen.contains((*at)->info.id) || (*at)->state() == slot_state::tombstone) continue;
+      if (!at || s.ids.contains((*at)->info.id) || (*at)->state() == slot_state::tombstone) continue;
       const std::string id = (*at)->info.id;
       if (pool_.probe(id) != liveness::dead) continue;
       pool_.forget(*at);
@@ -10625,6 +10835,7 @@ class pool_upkeep {
       const guard lock(pool_.mutex);
       for (const auto state : {slot_state::active, slot_state::warm, slot_state::transitioning})
         for (const auto& e : pool_.table.in(state)) all.emplace_back(e.info.id, e.request);
+      for (const auto& id : pool_.strays) all.emplace_back(id, std::string());
     }
     for (const auto& [id, request] : all) try {
         renew(id, request);
@@ -10634,11 +10845,17 @@ class pool_upkeep {
   }
 
  private:
+  bool lists(const std::string& id, const list_budget& budget) {
+    const auto seen = inventory(budget);
+    return std::any_of(seen.items.begin(), seen.items.end(), [&](const auto& item) { return item.id == id; });
+  }
+
   void renew(const std::string& id, const std::string& request) {
     const auto& [who, ttl] = std::tie(pool_.settings.owner_id, pool_.settings.lease_ttl);
     if (pool_.store->renew(id, who, ttl) == renewal::renewed) return;
+    if (request.empty()) return;  // a stray: its mark is extended while it is there, and never made here
     Sync::here("pool.renew.verdict");
-    const key held = pool_.keys.try_acquire(request);
+    const key held = pool_.try_lock(request);
     const auto at = held ? pool_.find(request) : std::nullopt;
     if (!at || (*at)->info.id != id || (*at)->state() == slot_state::tombstone) return;
     const auto owner = pool_.store->owner(id);
@@ -10699,6 +10916,7 @@ class sandbox_pool final : public lease_host, public std::enable_shared_from_thi
   bool accepting() const noexcept { return !core_.forked() && !core_.fence.is_closed(); }
   provider_stats stats() const { return core_.stats(); }
   pool_upkeep<B, S, Sync> upkeep() noexcept { return pool_upkeep<B, S, Sync>(core_); }
+  pool_room<B, S, Sync> room() noexcept { return pool_room<B, S, Sync>(core_); }
   core& state() noexcept { return core_; }
 
   /// Counts and throws admission_refused.
@@ -10740,156 +10958,26 @@ class sandbox_pool final : public lease_host, public std::enable_shared_from_thi
   /// For a forked child, which must not run the destructor: threads of the parent may wait in there.
   void outlive_process() noexcept { self_ = this->shared_from_this(); }
 
-  // ---- the steps of an acquire, which a provider strings together
+  // ---- acquire
 
-  /// Waits for the key of a request; refuses when a shutdown comes first.
-  key lock(const std::string& request) {
-    key held = core_.keys.acquire(request);
-    if (!held) refuse();
-    return held;
-  }
-  /// What is tracked for a request. \throws identity_conflict when it is another owner's: ids are hashes
-  std::optional<entry_at> find(const std::string& request, const owner_key& owner) {
-    const guard lock(core_.mutex);
-    const auto at = core_.table.by_request(request);
-    if (at && !(*at)->never_given && (*at)->owner != owner) throw core::met_on((*at)->info.id);
-    return at;
-  }
-
-  /// Whether a tracked sandbox may be handed out. When not, it was ended and \p place is its slot, for a fresh one.
-  bool usable(entry_at at, slot& place) {
-    const bool failed_before = at->state() == slot_state::tombstone;
-    if (!failed_before && core_.probe(at->info.id) != liveness::dead) return true;
-    replace(at, place, failed_before ? nullptr : &provider_stats::replaced);
-    return false;
-  }
-
-  /// Ends a sandbox that cannot be handed out. \throws backend_error(conflict) when that cannot be done
-  void replace(entry_at at, slot& place, counter reason = &provider_stats::replaced) {
-    const std::string id = at->info.id;
-    replaced(id, core_.end(mark(at), reason, &place));
-  }
-
-  /// Reuse, or reclaim when it is warm.
-  lease hand_out(entry_at at, const owner_key& owner) {
-    core_.take(at->info.id);
-    Sync::here("pool.acquire.taken");
-    grantee to{at->info, owner, owner, core_.now()};
-    std::optional<victim> late;
-    {
-      const guard lock(core_.mutex);
-      if (!core_.fence.is_closed()) {
-        ++(at->state() == slot_state::warm ? core_.counters.reclaimed : core_.counters.reused);
-        return occupy(at, std::move(to));
-      }
-      if (core_.swept) late = core_.mark(at);
-    }
-    if (late) core_.end(std::move(*late), nullptr);
-    refuse();
-  }
-
-  /// A running sandbox that was made for this request, as far as the backend can tell.
-  std::optional<sandbox_info> discover(const std::string& request) {
-    try {
-      if constexpr (requires { core_.maker->find(request); }) {
-        return core_.maker->find(request);
-      } else {
-        for (auto& item : core_.maker->list())
-          if (request_of(item) == request) return std::move(item);
-      }
-    } catch (...) {
-      core_.count(&provider_stats::backend_errors);
-    }
-    return std::nullopt;
-  }
-
-  /// Takes a discovered sandbox over. Empty when it was dead and was ended: then \p place is the slot again.
-  std::optional<lease> adopt(const sandbox_info& found, const owner_key& owner, const std::string& request,
-                             slot& place) {
-    core_.refuse_tracked(found.id);
-    core_.take(found.id);
-    Sync::here("pool.discover.taken");
-    const bool dead = core_.probe(found.id) == liveness::dead;
-    grantee to{found, owner, owner, core_.now()};
-    entry fresh{.info = found, .request = request, .owner = owner, .active_at = to.at};
-    std::optional<victim> replaceable;
-    {
-      const guard lock(core_.mutex);
-      core_.refuse_tracked_locked(found.id);
-      if (!core_.fence.is_closed()) {
-        const auto at = core_.table.track(std::move(fresh), std::move(place), slot_state::transitioning);
-        ++core_.counters.adopted;
-        if (!dead) return occupy(at, std::move(to));
-        replaceable.emplace(victim{{}, at, slot_state::active});
-      }
-    }
-    if (!replaceable) {  // it was not made here, so what runs is left to whoever asks next
-      core_.release_in_store(found.id);
-      refuse();
-    }
-    replaced(found.id, core_.end(std::move(*replaceable), &provider_stats::replaced, &place, core::no_limit, true));
-    return std::nullopt;
-  }
-
-  /// Makes a sandbox and commits it. Whatever goes wrong, nothing is left that is not tracked.
-  lease create(const owner_key& owner, const std::string& request, slot place, bool anonymous) {
-    const typename core::making_guard in_flight(core_, request);
-    entry fresh{.info = {}, .request = request, .owner = owner, .active_at = core_.now(), .anonymous = anonymous};
-    grantee to{.owner = owner, .whose = owner};
-    to.info =
-        core_.call_create({request, owner, core_.settings.environment, core_.settings.time_to_live}, fresh, place);
-    Sync::here("pool.acquire.created");
-    const bool unnamed = to.info.id.empty();
-    if (unnamed) to.info.id = request;
-    const std::string id = to.info.id;
-    std::exception_ptr unanswered;
-    bool taken = false;
-    std::optional<victim> unwanted;
-    try {
-      core_.refuse_tracked(id);
-      try {
-        taken = !unnamed && core_.store->take(id, core_.settings.owner_id, core_.settings.lease_ttl);
-        Sync::here("pool.acquire.taken");
-        to.at = core_.now();
-      } catch (...) {  // the store, or the clock; what was made is ended first
-        unanswered = std::current_exception();
-        core_.count(&provider_stats::backend_errors);
-      }
-      fresh.info = to.info;
-      const guard lock(core_.mutex);
-      core_.refuse_tracked_locked(id);
-      const auto at = core_.table.track(std::move(fresh), std::move(place), slot_state::transitioning);
-      ++core_.counters.created;
-      if (taken && !unanswered && !core_.fence.is_closed()) return occupy(at, std::move(to));
-      if (!unnamed) ++core_.counters.discarded;
-      unwanted.emplace(victim{{}, at, slot_state::active});
-    } catch (const identity_conflict&) {
-      throw;                           // it is somebody else's
-    } catch (const std::bad_alloc&) {  // nothing was tracked, so it must go now
-      static_cast<void>(core_.destroy_repeatedly(id, core::no_limit));
-      core_.release_in_store(id);
-      throw;
-    }
-    core_.end(std::move(*unwanted), nullptr, nullptr, core::no_limit, true);
-    if (unnamed) throw backend_error(backend_fault::bad_response, "create answered without a sandbox id");
-    if (unanswered) std::rethrow_exception(unanswered);
-    if (!taken) throw core::ended_by_peer(id);
-    refuse();
-  }
-
-  /// Frees one slot: retries one tombstone, else ends the oldest warm sandbox that can be ended. Empty: there is none.
-  slot take_over() {
-    slot freed;
-    std::vector<std::uint64_t> passed_over;
-    if (auto grave = core_.seize_oldest(slot_state::tombstone, passed_over))
-      core_.end(std::move(*grave), nullptr, &freed);
-    while (!freed) {
-      auto oldest = core_.seize_oldest(slot_state::warm, passed_over);
-      if (!oldest) break;
-      passed_over.push_back(oldest->at->tenancy);
-      core_.end(std::move(*oldest), &provider_stats::evicted, &freed);
-    }
-    return freed;
+  /// The owner's sandbox: the one in use, else the warm one, else a running one that is found, else a new one.
+  /// \p make_room returns a `pool_room::place`, or throws; it is called with the pass and the key held.
+  template <class MakeRoom>
+  lease acquire(const owner_key& owner, MakeRoom&& make_room) {
+    check_owner(owner);
+    const auto inside = enter();
+    const bool anonymous = owner.thread.empty();
+    const std::string request = anonymous ? detail::random_id() : stable_id(owner);
+    const key held = core_.lock(request);
+    if (!held) refuse();  // a shutdown came first
+    typename pool_room<B, S, Sync>::place room;
+    if (const auto known = find(request, owner))
+      if (auto again = hand_out(*known, owner, room.taken)) return std::move(*again);
+    if (!room.taken) room = make_room();
+    if (const auto found = anonymous ? std::nullopt : discover(request))
+      if (auto adopted = adopt(*found, owner, request, room.taken)) return std::move(*adopted);
+    if (room.when_created != nullptr) core_.count(room.when_created);
+    return create(owner, request, std::move(room.taken), anonymous);
   }
 
   /// Ends the sandbox with this id, waiting for whoever works on it. True when it is confirmed gone.
@@ -10903,7 +10991,7 @@ class sandbox_pool final : public lease_host, public std::enable_shared_from_thi
       if (!at) return false;
       request = (*at)->request;
     }
-    key held = core_.keys.acquire(request);
+    key held = core_.lock(request);
     if (!held) return false;
     std::optional<victim> v;
     {
@@ -10948,9 +11036,11 @@ class sandbox_pool final : public lease_host, public std::enable_shared_from_thi
         }
       };
       if (!core_.used_now(leased, leave) || request.empty()) return;
-      const key held = core_.keys.acquire(request);
+      const key held = core_.lock(request);
       if (!held) return;
       Sync::here("pool.release.keyed");
+      const bool to_park = last_of_its_owner(id, tenancy);
+      const bool gone = to_park && !core_.extend(id);
       const time_point now = core_.now();
       std::optional<victim> v;
       {
@@ -10959,12 +11049,16 @@ class sandbox_pool final : public lease_host, public std::enable_shared_from_thi
         if (!at || --(*at)->leases > 0) return;
         (*at)->active_at = now;
         const bool closed = core_.fence.is_closed();
-        if ((*at)->anonymous || (closed && core_.swept)) {
+        if (gone) {
+          ++core_.counters.forgotten;
+          core_.table.untrack(*at);
+        } else if ((*at)->anonymous || (closed && core_.swept)) {
           v = core_.mark(*at);
         } else if (!closed) {
           core_.table.move(*at, slot_state::warm);
         }
       }
+      if (gone) core_.release_in_store(id);
       if (v) core_.end(std::move(*v), nullptr);
     } catch (...) {  // no memory, or a throwing clock: the sandbox stays active, and is reaped when it has been idle
       core_.count(&provider_stats::backend_errors);
@@ -10978,6 +11072,134 @@ class sandbox_pool final : public lease_host, public std::enable_shared_from_thi
     owner_key owner = {}, whose = {};
     time_point at = {};
   };
+
+  // ---- the steps of an acquire: the pass and the key of the request are held throughout
+
+  /// What is tracked for a request. \throws identity_conflict when it is another owner's: ids are hashes
+  std::optional<entry_at> find(const std::string& request, const owner_key& owner) {
+    const guard lock(core_.mutex);
+    const auto at = core_.table.by_request(request);
+    if (at && !(*at)->never_given && (*at)->owner != owner) throw core::met_on((*at)->info.id);
+    return at;
+  }
+
+  /// Reuse, or reclaim when it is warm. Empty when it cannot be handed out and was ended: then \p place is its slot.
+  std::optional<lease> hand_out(entry_at at, const owner_key& owner, slot& place) {
+    const std::string id = at->info.id;
+    const bool failed_before = at->state() == slot_state::tombstone;
+    bool gone = failed_before || core_.probe(id) == liveness::dead;
+    if (!gone) {
+      core_.take(id);
+      Sync::here("pool.acquire.taken");
+      gone = !core_.extend(id);
+    }
+    if (gone) {
+      replaced(id, core_.end(mark(at), failed_before ? nullptr : &provider_stats::replaced, &place));
+      return std::nullopt;
+    }
+    grantee to{at->info, owner, owner, core_.now()};
+    std::optional<victim> late;
+    {
+      const guard lock(core_.mutex);
+      if (!core_.fence.is_closed()) {
+        ++(at->state() == slot_state::warm ? core_.counters.reclaimed : core_.counters.reused);
+        return occupy(at, std::move(to));
+      }
+      if (core_.swept) late = core_.mark(at);
+    }
+    if (late) core_.end(std::move(*late), nullptr);
+    refuse();
+  }
+
+  /// A running sandbox that was made for this request, as far as the backend can tell.
+  std::optional<sandbox_info> discover(const std::string& request) {
+    try {
+      if constexpr (requires { core_.maker->find(request); }) {
+        return core_.maker->find(request);
+      } else {
+        for (auto& item : core_.maker->list())
+          if (request_of(item) == request) return std::move(item);
+      }
+    } catch (...) {
+      core_.count(&provider_stats::backend_errors);
+    }
+    return std::nullopt;
+  }
+
+  /// Takes a discovered sandbox over. Empty when it was gone and was ended: then \p place is the slot again.
+  std::optional<lease> adopt(const sandbox_info& found, const owner_key& owner, const std::string& request,
+                             slot& place) {
+    core_.refuse_tracked(found.id);
+    core_.take(found.id);
+    Sync::here("pool.discover.taken");
+    const bool gone = core_.probe(found.id) == liveness::dead || !core_.extend(found.id);
+    grantee to{found, owner, owner, core_.now()};
+    entry fresh{.info = found, .request = request, .owner = owner, .active_at = to.at};
+    std::optional<victim> replaceable;
+    {
+      const guard lock(core_.mutex);
+      core_.refuse_tracked_locked(found.id);
+      if (!core_.fence.is_closed()) {
+        const auto at = core_.table.track(std::move(fresh), std::move(place), slot_state::transitioning);
+        ++core_.counters.adopted;
+        if (!gone) return occupy(at, std::move(to));
+        replaceable.emplace(victim{{}, at, slot_state::active});
+      }
+    }
+    if (!replaceable) {  // it was not made here, so what runs is left to whoever asks next
+      core_.release_in_store(found.id);
+      refuse();
+    }
+    replaced(found.id, core_.end(std::move(*replaceable), &provider_stats::replaced, &place, core::no_limit, true));
+    return std::nullopt;
+  }
+
+  /// Makes a sandbox and commits it. Whatever goes wrong, nothing is left that is not tracked.
+  lease create(const owner_key& owner, const std::string& request, slot place, bool anonymous) {
+    const typename core::making_guard in_flight(core_, request);
+    entry fresh{.info = {}, .request = request, .owner = owner, .active_at = core_.now(), .anonymous = anonymous};
+    grantee to{.owner = owner, .whose = owner};
+    to.info =
+        core_.call_create({request, owner, core_.settings.environment, core_.settings.time_to_live}, fresh, place);
+    Sync::here("pool.acquire.created");
+    const bool unnamed = to.info.id.empty();
+    if (unnamed) to.info.id = request;
+    if (to.info.id != request) to.info.request_id = request;  // the server has ids of its own
+    const std::string id = to.info.id;
+    std::exception_ptr unanswered;
+    bool taken = false;
+    std::optional<victim> unwanted;
+    try {
+      core_.refuse_tracked(id);
+      try {
+        taken = !unnamed && core_.store->take(id, core_.settings.owner_id, core_.settings.lease_ttl);
+        Sync::here("pool.acquire.taken");
+        to.at = core_.now();
+      } catch (...) {  // the store, or the clock; what was made is ended first
+        unanswered = std::current_exception();
+        core_.count(&provider_stats::backend_errors);
+      }
+      fresh.info = to.info;
+      const guard lock(core_.mutex);
+      core_.refuse_tracked_locked(id);
+      const auto at = core_.table.track(std::move(fresh), std::move(place), slot_state::transitioning);
+      ++core_.counters.created;
+      if (taken && !unanswered && !core_.fence.is_closed()) return occupy(at, std::move(to));
+      if (!unnamed) ++core_.counters.discarded;
+      unwanted.emplace(victim{{}, at, slot_state::active});
+    } catch (const identity_conflict&) {
+      throw;                           // it is somebody else's
+    } catch (const std::bad_alloc&) {  // nothing was tracked, so it must go now
+      static_cast<void>(core_.destroy_repeatedly(id, core::no_limit));
+      core_.release_in_store(id);
+      throw;
+    }
+    core_.end(std::move(*unwanted), nullptr, nullptr, core::no_limit, true);
+    if (unnamed) throw backend_error(backend_fault::bad_response, "create answered without a sandbox id");
+    if (unanswered) std::rethrow_exception(unanswered);
+    if (!taken) throw core::ended_by_peer(id);
+    refuse();
+  }
 
   sandbox_pool(std::shared_ptr<B> backend, std::shared_ptr<S> store, pool_settings settings)
       : core_(std::move(backend), std::move(store), std::move(settings)) {}
@@ -10994,6 +11216,12 @@ class sandbox_pool final : public lease_host, public std::enable_shared_from_thi
     to.emplace(core_.settings.name + suffix, std::move(tick), std::move(counted), core_.settings.worker_stop);
   }
 
+  // With the key held nobody adds a lease, so what is the last one now stays the last.
+  bool last_of_its_owner(const std::string& id, std::uint64_t tenancy) {
+    const guard lock(core_.mutex);
+    const auto at = core_.table.leased(id, tenancy);
+    return at && (*at)->leases == 1 && !(*at)->anonymous;
+  }
   victim mark(entry_at at) {
     const guard lock(core_.mutex);
     return core_.mark(at);
@@ -11027,9 +11255,129 @@ CURFEW_END_NAMESPACE
 
 // curfew/signals.hpp: above
 
-// curfew/slot_ledger.hpp: above
-
 // curfew/teardown.hpp: above
+
+CURFEW_BEGIN_NAMESPACE
+namespace sandbox {
+
+/// The base of a provider with the given options. \p Options has the fields that aio_options and e2b_options share.
+template <backend B, lease_store S, class Options, class Sync>
+class provider_front {
+ public:
+  provider_front(const provider_front&) = delete;
+  provider_front& operator=(const provider_front&) = delete;
+
+  /// Starts the workers "<name>.maintain", whose first pass begins at once, and "<name>.renew". Repeating it does
+  /// nothing. \throws admission_refused after shutdown or reset; std::system_error when no thread can be made
+  void start() {
+    pool_->start(options_->maintain_interval, options_->renewal_interval, [this] {
+      if (!fallbacks_.empty()) return;
+      const auto shut_down = [weak = std::weak_ptr<pool>(pool_)](int) {
+        if (const auto self = weak.lock()) self->finish(false);
+      };
+      decltype(fallbacks_) all;  // all of them or none
+      for (const int signal : options_->fallback_signals)
+        all.emplace_back(std::initializer_list<int>{signal}, shut_down);
+      fallbacks_.swap(all);
+    });
+  }
+
+  /// An active sandbox, without asking the backend; counts as activity.
+  std::optional<sandbox_info> get(const std::string& id) noexcept { return pool_->get(id); }
+
+  /// As the lease's own release. \throws std::invalid_argument for a lease of another provider, which gets it back
+  void release(lease granted) {
+    if (granted && !pool_->owns(granted))
+      throw std::invalid_argument(options_->name + ": released a lease of another provider, on sandbox " +
+                                  granted.id());
+  }
+
+  /// Ends a sandbox, leases or not; false when it is not tracked here or its end could not be confirmed.
+  bool destroy(const std::string& id) { return pool_->destroy(id); }
+
+  /// Ends this provider as `shutdown` does, but leaves what it adopted and never handed out to a successor.
+  void reset() { pool_->finish(true); }
+  /// `completed` for the call that did it; `joined` for one that waited for it; `in_progress` from inside it; `failed`
+  /// when something is left, which `stats().leftover` names and the next call tries again. Never throws.
+  teardown_status shutdown() { return pool_->finish(false); }
+
+  provider_stats stats() const { return pool_->stats(); }
+  bool accepting() const noexcept { return pool_->accepting(); }
+
+ protected:
+  using pool = sandbox_pool<B, S, Sync>;
+  using place = typename pool_room<B, S, Sync>::place;
+
+  /// \p tick is one pass of the maintain worker. It gets the options as they were checked, and may outlive this object.
+  provider_front(std::shared_ptr<B> made_by, Options options, std::shared_ptr<S> store, std::size_t limit,
+                 std::chrono::seconds time_to_live, void (*tick)(pool&, const Options&))
+      : options_(std::make_shared<const Options>(checked(std::move(options), made_by != nullptr))),
+        pool_(pool::make(std::move(made_by), store != nullptr ? std::move(store) : private_store(options_->clock),
+                         settings(*options_, limit, time_to_live),
+                         [o = options_, tick](pool& self) { tick(self, *o); })) {}
+  ~provider_front() { pool_->forked() ? pool_->outlive_process() : static_cast<void>(pool_->finish(false)); }
+
+  static void require(const Options& o, bool holds, const char* what) {
+    if (!holds) throw std::invalid_argument("provider \"" + o.name + "\": " + what);
+  }
+
+  const std::shared_ptr<const Options> options_;
+  const std::shared_ptr<pool> pool_;
+
+ private:
+  static std::shared_ptr<S> private_store([[maybe_unused]] const clock_fn& clock) {
+    if constexpr (std::is_constructible_v<S, const clock_fn&>) {
+      return std::make_shared<S>(clock);
+    } else {
+      return std::make_shared<S>();
+    }
+  }
+
+  static Options checked(Options o, bool has_backend) {
+    constexpr auto zero = std::chrono::nanoseconds::zero();
+    require(o, has_backend, "the backend is null");
+    require(o, o.replicas > 0, "replicas is 0");
+    require(o, o.maintain_interval > zero, "maintain_interval must be positive");
+    require(o, o.renewal_interval > zero, "renewal_interval must be positive");
+    require(o, o.ttl_multiplier >= 2, "ttl_multiplier is less than 2");
+    require(o, o.renewal_interval <= std::chrono::nanoseconds::max() / o.ttl_multiplier,
+            "renewal_interval is too long");
+    require(o, o.orphan_grace >= zero, "orphan_grace is negative");
+    require(o, o.shutdown_budget >= zero && o.worker_stop >= zero, "shutdown_budget or worker_stop is negative");
+    require(o, o.destroy_backoff >= zero, "destroy_backoff is negative");
+    require(o, o.destroy_attempts > 0 && o.destroy_parallelism > 0, "destroy_attempts or destroy_parallelism is 0");
+    detail::check_environment(o.environment, o.name.c_str());
+    if (o.owner_id.empty()) o.owner_id = detail::process_name();
+    return o;
+  }
+
+  static pool_settings settings(const Options& o, std::size_t limit, std::chrono::seconds time_to_live) {
+    return {.name = o.name,
+            .owner_id = o.owner_id,
+            .clock = o.clock,
+            .limit = limit,
+            .lease_ttl = o.renewal_interval * o.ttl_multiplier,
+            .shutdown_budget = o.shutdown_budget,
+            .worker_stop = o.worker_stop,
+            .destroy_backoff = o.destroy_backoff,
+            .destroy_attempts = o.destroy_attempts,
+            .destroy_parallelism = o.destroy_parallelism,
+            .environment = o.environment,
+            .time_to_live = time_to_live};
+  }
+
+  std::list<basic_fallback_signal_guard<Sync>> fallbacks_;  // last: gone before what its callback uses
+};
+
+}  // namespace sandbox
+CURFEW_END_NAMESPACE
+
+#endif  // CURFEW_SANDBOX_POOL_FRONT_HPP
+// ---- end curfew/sandbox/pool_front.hpp
+
+// curfew/sandbox/sandbox_pool.hpp: above
+
+// curfew/slot_ledger.hpp: above
 
 CURFEW_BEGIN_NAMESPACE
 namespace sandbox {
@@ -11070,92 +11418,41 @@ struct aio_options {
 /// identity_conflict, and what the backend's create or the lease store throws. Cost: reuse and reclaim are one probe
 /// and one lease store call, whatever the number of sandboxes.
 template <backend B, lease_store S = memory_lease_store, class Sync = std_sync>
-class aio_provider {
-  using pool = sandbox_pool<B, S, Sync>;
+class aio_provider : public provider_front<B, S, aio_options, Sync> {
+  using front = provider_front<B, S, aio_options, Sync>;
+  using typename front::place;
+  using typename front::pool;
 
  public:
   /// \throws std::invalid_argument naming the option that cannot be one
   explicit aio_provider(std::shared_ptr<B> backend, aio_options options = {}, std::shared_ptr<S> store = nullptr)
-      : options_(std::make_shared<const aio_options>(checked(std::move(options), backend != nullptr))),
-        pool_(pool::make(std::move(backend), store != nullptr ? std::move(store) : private_store(options_->clock),
-                         settings(*options_), [o = options_](pool& self) {
-                           reconcile(self, *o);
-                           sweep_idle(self, *o);
-                         })) {}
-  aio_provider(const aio_provider&) = delete;
-  aio_provider& operator=(const aio_provider&) = delete;
-  ~aio_provider() { pool_->forked() ? pool_->outlive_process() : static_cast<void>(pool_->finish(false)); }
-
-  /// Starts the workers "<name>.maintain", whose first pass begins at once, and "<name>.renew". Repeating it does
-  /// nothing. \throws admission_refused after shutdown or reset; std::system_error when no thread can be made
-  void start() {
-    pool_->start(options_->maintain_interval, options_->renewal_interval, [this] {
-      if (!fallbacks_.empty()) return;
-      const auto shut_down = [weak = std::weak_ptr<pool>(pool_)](int) {
-        if (const auto self = weak.lock()) self->finish(false);
-      };
-      decltype(fallbacks_) all;  // all of them or none
-      for (const int signal : options_->fallback_signals)
-        all.emplace_back(std::initializer_list<int>{signal}, shut_down);
-      fallbacks_.swap(all);
-    });
-  }
+      : front(std::move(backend), checked(options), std::move(store), options.replicas, no_limit_by_the_server,
+              [](pool& self, const aio_options& o) {
+                reconcile(self, o);
+                sweep_idle(self, o);
+              }) {}
 
   /// The owner's sandbox: the one in use, else the warm one, else a running one that is found, else a new one. An owner
   /// with an empty thread is anonymous: always a new one, destroyed by its release.
   lease acquire(const owner_key& owner) {
-    check_owner(owner);
-    const auto self = pool_;  // a create that returns late still needs it, whatever has become of this provider
-    const auto inside = self->enter();
-    const bool anonymous = owner.thread.empty();
-    const std::string request = anonymous ? detail::random_id() : stable_id(owner);
-    const auto key = self->lock(request);
-    typename pool::slot place;
-    if (const auto known = self->find(request, owner))
-      if (self->usable(*known, place)) return self->hand_out(*known, owner);
-    const bool beyond = !place && !make_room(*self, place);
-    if (const auto found = anonymous ? std::nullopt : self->discover(request))
-      if (auto adopted = self->adopt(*found, owner, request, place)) return std::move(*adopted);
-    if (beyond) self->state().count(&provider_stats::over_cap);
-    return self->create(owner, request, std::move(place), anonymous);
+    const auto self = this->pool_;  // a create that returns late still needs it, whatever has become of this provider
+    return self->acquire(owner, [&] { return make_room(*self); });
   }
-
-  /// An active sandbox, without asking the backend; counts as activity.
-  std::optional<sandbox_info> get(const std::string& id) noexcept { return pool_->get(id); }
-
-  /// As the lease's own release. \throws std::invalid_argument for a lease of another provider, which gets it back
-  void release(lease granted) {
-    if (granted && !pool_->owns(granted))
-      throw std::invalid_argument(options_->name + ": released a lease of another provider, on sandbox " +
-                                  granted.id());
-  }
-
-  /// Ends a sandbox, leases or not; false when it is not tracked here or its end could not be confirmed.
-  bool destroy(const std::string& id) { return pool_->destroy(id); }
-
-  /// Ends this provider as `shutdown` does, but leaves what it adopted and never handed out to a successor.
-  void reset() { pool_->finish(true); }
-  /// `completed` for the call that did it; `joined` for one that waited for it; `in_progress` from inside it; `failed`
-  /// when something is left, which `stats().leftover` names and the next call tries again. Never throws.
-  teardown_status shutdown() { return pool_->finish(false); }
-
-  provider_stats stats() const { return pool_->stats(); }
-  bool accepting() const noexcept { return pool_->accepting(); }
 
   /// One pass: ends what has been idle for longer than `idle_timeout`. Returns how many are gone.
-  std::size_t sweep_idle() { return sweep_idle(*pool_, *options_); }
+  std::size_t sweep_idle() { return sweep_idle(*this->pool_, *this->options_); }
   /// One pass: adopts what has run unowned through the grace, and forgets what has vanished.
-  reconcile_report reconcile() { return reconcile(*pool_, *options_); }
+  reconcile_report reconcile() { return reconcile(*this->pool_, *this->options_); }
 
  private:
-  // Room within the cap, or false with a slot beyond it. Room is made by waiting for an end to be confirmed, never by
+  static constexpr std::chrono::seconds no_limit_by_the_server{0};
+
+  // Room within the cap, or else a slot beyond it. Room is made by waiting for an end to be confirmed, never by
   // counting on one.
-  static bool make_room(pool& self, typename pool::slot& place) {
-    auto& slots = self.state().slots;
-    if ((place = slots.try_reserve())) return true;
-    if ((place = self.take_over()) || (place = slots.try_reserve())) return true;
-    if (!(place = slots.exceed())) self.refuse();
-    return false;
+  static place make_room(pool& self) {
+    if (auto within = self.room().at_once()) return {std::move(within)};
+    if (auto beyond = self.state().slots.exceed()) return {std::move(beyond), &provider_stats::over_cap};
+    self.refuse();
   }
 
   static std::size_t sweep_idle(pool& self, const aio_options& options) {
@@ -11166,70 +11463,24 @@ class aio_provider {
   }
 
   static reconcile_report reconcile(pool& self, const aio_options& options) {
-    reconcile_report report;
-    if (!self.accepting()) return report;
+    if (!self.accepting()) return {};
     auto upkeep = self.upkeep();
-    upkeep.retry_tombstones();
-    const auto before = self.state().requests_in({slot_state::active, slot_state::warm});
-    const listing seen = upkeep.inventory({});
-    report.listed = seen.items.size();
-    report.complete = seen.complete;
-    std::set<std::string> ids;
-    for (const auto& item : seen.items) ids.insert(item.id);
+    auto survey = upkeep.take_survey({});
     if (options.adopt_orphans)
-      report.adopted =
-          upkeep.adopt_orphans(seen.items, options.orphan_grace, [&] { return self.state().slots.exceed(); });
-    if (seen.complete || !ids.empty()) upkeep.forget_vanished(ids);
-    if (seen.complete) report.expired = upkeep.forget_missing(before, ids);
-    return report;
+      for (const auto& item : survey.seen.items) {
+        if (!self.accepting()) break;
+        if (upkeep.watch(item, options.orphan_grace) == decltype(upkeep)::standing::ripe &&
+            upkeep.adopt_warm(item, self.state().slots.exceed()))
+          ++survey.report.adopted;
+      }
+    if (survey.seen.complete) survey.report.expired = upkeep.forget_missing(survey);
+    return survey.report;
   }
 
-  static std::shared_ptr<S> private_store([[maybe_unused]] const clock_fn& clock) {
-    if constexpr (std::is_constructible_v<S, const clock_fn&>) {
-      return std::make_shared<S>(clock);
-    } else {
-      return std::make_shared<S>();
-    }
-  }
-
-  static aio_options checked(aio_options o, bool has_backend) {
-    const auto require = [&o](bool holds, const char* what) {
-      if (!holds) throw std::invalid_argument("aio_provider \"" + o.name + "\": " + what);
-    };
-    constexpr auto zero = std::chrono::nanoseconds::zero();
-    require(has_backend, "the backend is null");
-    require(o.replicas > 0, "replicas is 0");
-    require(o.maintain_interval > zero, "maintain_interval must be positive");
-    require(o.renewal_interval > zero, "renewal_interval must be positive");
-    require(o.ttl_multiplier >= 2, "ttl_multiplier is less than 2");
-    require(o.renewal_interval <= std::chrono::nanoseconds::max() / o.ttl_multiplier, "renewal_interval is too long");
-    require(o.idle_timeout >= zero, "idle_timeout is negative");
-    require(o.orphan_grace >= zero, "orphan_grace is negative");
-    require(o.shutdown_budget >= zero && o.worker_stop >= zero, "shutdown_budget or worker_stop is negative");
-    require(o.destroy_backoff >= zero, "destroy_backoff is negative");
-    require(o.destroy_attempts > 0 && o.destroy_parallelism > 0, "destroy_attempts or destroy_parallelism is 0");
-    detail::check_environment(o.environment, "aio_provider");
-    if (o.owner_id.empty()) o.owner_id = detail::process_name();
+  static aio_options checked(aio_options o) {
+    front::require(o, o.idle_timeout >= std::chrono::nanoseconds::zero(), "idle_timeout is negative");
     return o;
   }
-
-  static pool_settings settings(const aio_options& o) {
-    return {.name = o.name,
-            .owner_id = o.owner_id,
-            .clock = o.clock,
-            .limit = o.replicas,
-            .lease_ttl = o.renewal_interval * o.ttl_multiplier,
-            .shutdown_budget = o.shutdown_budget,
-            .worker_stop = o.worker_stop,
-            .destroy_backoff = o.destroy_backoff,
-            .destroy_attempts = o.destroy_attempts,
-            .destroy_parallelism = o.destroy_parallelism,
-            .environment = o.environment};
-  }
-
-  const std::shared_ptr<const aio_options> options_;
-  const std::shared_ptr<pool> pool_;
-  std::list<basic_fallback_signal_guard<Sync>> fallbacks_;  // last: gone before what its callback uses
 };
 
 }  // namespace sandbox
@@ -11239,6 +11490,216 @@ CURFEW_END_NAMESPACE
 // ---- end curfew/sandbox/aio.hpp
 
 // curfew/sandbox/backend.hpp: above
+
+// ---- begin curfew/sandbox/e2b.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// e2b_provider: sandboxes rented from a service that numbers them itself, ends them itself when their time is up, and
+/// allows so many and no more. A hard cap with a line in front of it, time limits begun anew at each use, and an
+/// inventory that finds what was lost, within bounds. Where ids are the owner's own and idle ones must be reaped from
+/// here, use the aio provider. See docs/design/sandbox_pool.md.
+
+#ifndef CURFEW_SANDBOX_E2B_HPP
+#define CURFEW_SANDBOX_E2B_HPP
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+// curfew/detail/config.hpp: above
+
+// curfew/detail/sync.hpp: above
+
+// curfew/sandbox/backend.hpp: above
+
+// curfew/sandbox/lease.hpp: above
+
+// curfew/sandbox/lease_store.hpp: above
+
+// curfew/sandbox/pool_front.hpp: above
+
+// curfew/sandbox/sandbox_pool.hpp: above
+
+// curfew/slot_ledger.hpp: above
+
+CURFEW_BEGIN_NAMESPACE
+namespace sandbox {
+
+struct e2b_options {
+  std::size_t replicas = 3;     ///< hard cap: whatever is made, used, kept, ended or could not be ended counts
+  std::size_t burst_limit = 0;  ///< so many more under `overflow_policy::burst`
+  overflow_policy overflow = overflow_policy::wait;
+  std::string name = "e2b";
+  std::chrono::nanoseconds acquire_timeout = std::chrono::seconds(30);  ///< in line for a slot
+  std::chrono::seconds idle_timeout{1800};  ///< kept by the server; clamped to a day; 0: whatever it does by itself
+  std::chrono::nanoseconds maintain_interval = std::chrono::seconds(60);
+  std::chrono::nanoseconds orphan_grace = std::chrono::seconds(120);
+  std::chrono::nanoseconds orphan_ttl = std::chrono::seconds(3600);  ///< for those that name no request
+  list_budget inventory;
+  std::map<std::string, std::string> environment;
+  std::chrono::nanoseconds renewal_interval = std::chrono::seconds(30);
+  unsigned ttl_multiplier = 4;  ///< a lease in the store lives this many renewal intervals
+  std::chrono::nanoseconds shutdown_budget = std::chrono::seconds(20);
+  std::chrono::nanoseconds worker_stop = std::chrono::seconds(5);
+  std::chrono::nanoseconds destroy_backoff = std::chrono::milliseconds(100);
+  unsigned destroy_attempts = 3;
+  unsigned destroy_parallelism = 8;
+  bool adopt_orphans = true;
+  std::string owner_id;  ///< who this provider is in the lease store; empty: host:pid:random
+  clock_fn clock;
+  std::vector<int> fallback_signals;  ///< shut down on these when no lifespan owns them; empty: no handlers at all
+};
+
+/// Hands sandboxes to owners and never has more of them than it may. `id` is the server's; `request_id` is derived from
+/// the owner, travels in the create request, and is how a sandbox is found again.
+///
+/// Thread safety: every member from any thread; calls for one owner take turns, and different owners wait for each
+/// other only for a slot: first come, first served, until `acquire_timeout`. Whoever releases makes room, since a warm
+/// sandbox is ended for an owner who waits. Ordering: what a backend's create wrote is visible to whoever is handed the
+/// sandbox.
+///
+/// A sandbox whose end was not confirmed keeps its slot, and is tried again by whoever needs one, by the workers and by
+/// the shutdown. With a backend that has `set_timeout`, every use and the last release begin the server's time limit
+/// anew, and one that is gone by then is replaced or forgotten; nothing else extends a life.
+///
+/// Nothing runs in the background before `start()`, and everything works without it; then call `sweep_idle`,
+/// `reconcile` and nothing renews the leases in the store. `shutdown()` refuses newcomers and those in line, waits for
+/// the calls that are inside, and ends every sandbox; when it has returned `completed` or `joined`, no acquire succeeds
+/// and nothing that was made or adopted here is running. The destructor does the same. It is legal once no other thread
+/// calls a member; leases may outlive it. In a forked child every member returns at once and nothing of the parent's is
+/// touched.
+///
+/// Exceptions: acquire throws capacity_exceeded, admission_refused after shutdown or reset, std::invalid_argument for
+/// an owner that cannot be one, backend_error(conflict) when the owner's old sandbox cannot be ended or a peer is
+/// ending it, identity_conflict, and what the backend's create or the lease store throws. Cost: reuse and reclaim are
+/// one probe, one set_timeout and one lease store call, whatever the number of sandboxes.
+template <backend B, lease_store S = memory_lease_store, class Sync = std_sync>
+class e2b_provider : public provider_front<B, S, e2b_options, Sync> {
+  using front = provider_front<B, S, e2b_options, Sync>;
+  using typename front::place;
+  using typename front::pool;
+
+ public:
+  /// \throws std::invalid_argument naming the option that cannot be one
+  explicit e2b_provider(std::shared_ptr<B> backend, e2b_options options = {}, std::shared_ptr<S> store = nullptr)
+      : front(std::move(backend), checked(options), std::move(store), hard_cap(options), checked(options).idle_timeout,
+              [](pool& self, const e2b_options& o) {
+                reconcile(self, o);
+                sweep_idle(self, o);
+              }) {}
+
+  /// The owner's sandbox: the one in use, else the warm one, else, with a slot, a running one that is found or a new
+  /// one. An owner with an empty thread is anonymous: always a new one, destroyed by its release.
+  lease acquire(const owner_key& owner) {
+    const auto self = this->pool_;  // a create that returns late still needs it, whatever has become of this provider
+    return self->acquire(owner, [&self, o = this->options_] { return make_room(*self, *o); });
+  }
+
+  /// One pass: ends the warm ones whose time is up, which the server has most likely done. Returns how many are gone.
+  std::size_t sweep_idle() { return sweep_idle(*this->pool_, *this->options_); }
+
+  /// One pass over one inventory: adopts what has run unowned through the grace, when a slot is free; and when the
+  /// inventory was complete, forgets what has vanished and ends what nobody can be using: second sandboxes of one
+  /// request, and those without a request. Begins nothing more when `inventory.max_time` has passed.
+  reconcile_report reconcile() { return reconcile(*this->pool_, *this->options_); }
+
+ private:
+  using candidates = std::vector<sandbox_info>;  // not tracked, and unowned for long enough
+
+  static place make_room(pool& self, const e2b_options& o) {
+    auto room = self.room();
+    auto taken = o.overflow == overflow_policy::wait ? room.in_line(o.acquire_timeout) : room.at_once();
+    if (taken) return {std::move(taken)};
+    if (!self.accepting()) self.refuse();
+    const auto reason = o.overflow == overflow_policy::wait     ? capacity_reason::timed_out
+                        : o.overflow == overflow_policy::reject ? capacity_reason::rejected
+                                                                : capacity_reason::burst_exhausted;
+    throw capacity_exceeded(reason, hard_cap(o), std::chrono::seconds(30));
+  }
+
+  static std::size_t sweep_idle(pool& self, const e2b_options& o) {
+    if (!self.accepting()) return 0;  // also in a forked child, where the lock may be held by a thread that is gone
+    self.upkeep().retry_tombstones();
+    return o.idle_timeout == o.idle_timeout.zero() ? 0 : self.upkeep().end_idle({slot_state::warm}, o.idle_timeout);
+  }
+
+  static reconcile_report reconcile(pool& self, const e2b_options& o) {
+    if (!self.accepting()) return {};
+    const auto begun = Sync::clock::now();
+    const auto until = o.inventory.max_time >= begun.max() - begun ? begun.max() : begun + o.inventory.max_time;
+    auto upkeep = self.upkeep();
+    auto survey = upkeep.take_survey(o.inventory);
+    auto& report = survey.report;
+    // What is left of a pass that ran out of time goes on as after an incomplete inventory: it adopts at most.
+    const auto whole = [&] {
+      report.complete = report.complete && Sync::clock::now() < until;
+      return report.complete && self.accepting();
+    };
+
+    std::map<std::string, candidates> by_request;
+    candidates nameless;
+    std::set<std::string> owned;
+    for (const auto& item : survey.seen.items) {
+      if (!self.accepting()) return report;
+      using standing = typename decltype(upkeep)::standing;
+      const bool named = !item.request_id.empty();
+      const auto found = upkeep.watch(item, named ? o.orphan_grace : o.orphan_ttl);
+      if (found == standing::owned) owned.insert(item.request_id);
+      if (found == standing::ripe) (named ? by_request[item.request_id] : nameless).push_back(item);
+    }
+    for (auto& [request, ripe] : by_request) {
+      // Where a peer has another one of the same request in use, the request is the peer's.
+      if (o.adopt_orphans && !owned.contains(request) && adopt_one(self, request, ripe)) ++report.adopted;
+      for (const auto& item : ripe)
+        if (whole() && upkeep.end_stray(item, true, o.inventory)) ++report.duplicates_destroyed;
+    }
+    for (const auto& item : nameless)
+      if (whole() && upkeep.end_stray(item, false, o.inventory)) ++report.orphans_destroyed;
+    if (whole()) report.expired = upkeep.forget_missing(survey, until);
+    return report;
+  }
+
+  // Alive first, then the smallest id. Into a slot that is free anyway: an orphan evicts nobody and waits for nobody.
+  static bool adopt_one(pool& self, const std::string& request, const candidates& ripe) {
+    std::map<std::pair<int, std::string>, const sandbox_info*> in_order;
+    if (self.state().find(request)) return false;
+    for (const auto& item : ripe) {
+      const auto found = ripe.size() == 1 ? liveness::alive : self.state().probe(item.id);
+      in_order.emplace(std::pair(found == liveness::alive ? 0 : found == liveness::unknown ? 1 : 2, item.id), &item);
+    }
+    for (const auto& [rank, item] : in_order)
+      if (self.upkeep().adopt_warm(*item, self.state().slots.try_reserve())) return true;
+    return false;
+  }
+
+  static std::size_t hard_cap(const e2b_options& o) {
+    const std::size_t more = o.overflow == overflow_policy::burst ? o.burst_limit : 0;
+    return o.replicas + more < more ? ~std::size_t{0} : o.replicas + more;
+  }
+
+  static e2b_options checked(e2b_options o) {
+    constexpr auto zero = std::chrono::nanoseconds::zero();
+    front::require(o, o.acquire_timeout > zero, "acquire_timeout must be positive");
+    front::require(o, o.orphan_ttl >= zero, "orphan_ttl is negative");
+    front::require(o, o.inventory.max_time >= zero, "inventory.max_time is negative");
+    o.idle_timeout = std::clamp<std::chrono::seconds>(o.idle_timeout, std::chrono::seconds(0), std::chrono::hours(24));
+    return o;
+  }
+};
+
+}  // namespace sandbox
+CURFEW_END_NAMESPACE
+
+#endif  // CURFEW_SANDBOX_E2B_HPP
+// ---- end curfew/sandbox/e2b.hpp
 
 // curfew/sandbox/lease_store.hpp: above
 

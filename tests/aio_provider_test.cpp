@@ -29,6 +29,7 @@
 
 #include <tests/support/fake_backend.hpp>
 #include <tests/support/park.hpp>
+#include <tests/support/provider_fixture.hpp>
 
 namespace {
 
@@ -36,81 +37,19 @@ using namespace std::chrono_literals;
 using namespace curfew::sandbox;
 using curfew::admission_refused;
 using curfew::teardown_status;
+using curfew_test::alice;
+using curfew_test::bob;
+using curfew_test::carol;
 using curfew_test::eventually;
 using curfew_test::fake_backend;
 using curfew_test::fake_store;
 using curfew_test::gate;
+using curfew_test::in_role;
 using curfew_test::manual_clock;
 using curfew_test::park;
-using curfew_test::park_sync;
-using curfew_test::role_scope;
-using curfew_test::watchdog;
 
-// Parks at named points, and makes no thread when told so. One policy for all tests: each further one would instantiate
-// the whole provider again.
-struct aio_sync : park_sync {
-  static inline std::atomic<bool> no_threads{false};
-  struct thread : std::thread {
-    thread() = default;
-    template <class F>
-    requires(!std::is_same_v<std::remove_cvref_t<F>, thread>) explicit thread(F&& f)
-        : std::thread(std::forward<F>(checked(f))) {}
-
-   private:
-    template <class F>
-    static F& checked(F& f) {
-      if (no_threads) throw std::system_error(std::make_error_code(std::errc::resource_unavailable_try_again));
-      return f;
-    }
-  };
-};
-using provider = aio_provider<fake_backend, fake_store, aio_sync>;
-
-// Runs f on a thread of its own, under a name that parks can ask for. The function is erased before it reaches
-// std::async, which would otherwise be instantiated anew for every lambda of this file.
-template <class R>
-CURFEW_NOINLINE std::future<R> run_in_role(const char* role, std::function<R()> f) {
-  return std::async(std::launch::async, [role, f = std::move(f)] {
-    role_scope scope(role);
-    return f();
-  });
-}
-template <class F>
-auto in_role(const char* role, F f) {
-  using result = std::invoke_result_t<F&>;
-  return run_in_role<result>(role, [shared = std::make_shared<F>(std::move(f))]() -> result { return (*shared)(); });
-}
-
-const owner_key alice{"alice", "1"};
-const owner_key bob{"bob", "1"};
-const owner_key carol{"carol", "1"};
-
-// What a hook refers to is declared before the provider: its destructor may still call hooks.
-struct AioProvider : ::testing::Test {
-  watchdog dog{::testing::UnitTest::GetInstance()->current_test_info()->name()};
-  manual_clock clock;
-  std::shared_ptr<fake_backend> world = std::make_shared<fake_backend>();
-  std::shared_ptr<fake_store> store = std::make_shared<fake_store>(clock.fn());
-
-  aio_options options() {
-    aio_options o;
-    o.clock = clock.fn();
-    o.destroy_backoff = 0ns;
-    o.owner_id = "me";
-    return o;
-  }
-  CURFEW_NOINLINE std::shared_ptr<provider> make(aio_options o) {
-    return std::make_shared<provider>(world, std::move(o), store);
-  }
-  CURFEW_NOINLINE std::shared_ptr<provider> make() { return make(options()); }
-
-  CURFEW_NOINLINE static void quiet(const provider_stats& s) {
-    EXPECT_EQ(s.created + s.adopted, s.destroyed + s.forgotten + s.active + s.warm + s.transitioning + s.tombstones);
-    EXPECT_EQ(s.reserved, 0u);
-    EXPECT_EQ(s.transitioning, 0u);
-  }
-  bool peer_takes(const std::string& id) { return store->raw().take(id, "peer", 1h); }
-};
+using provider = aio_provider<fake_backend, fake_store, curfew_test::provider_sync>;
+using AioProvider = curfew_test::provider_fixture<provider, fake_backend, aio_options>;
 
 // ---- R1, R2
 
@@ -588,11 +527,11 @@ TEST_F(AioProvider, R10_ParallelismOfOneDestroysOnTheCallingThread) {
 TEST_F(AioProvider, R10_X16_WithoutThreadsTheCallingThreadDestroys) {
   auto p = make();
   { auto a = p->acquire(alice), b = p->acquire(bob); }
-  aio_sync::no_threads = true;
+  curfew_test::provider_sync::no_threads = true;
   EXPECT_THROW(p->start(), std::system_error);
   EXPECT_FALSE(p->stats().started);
   EXPECT_EQ(p->shutdown(), teardown_status::completed);
-  aio_sync::no_threads = false;
+  curfew_test::provider_sync::no_threads = false;
   EXPECT_EQ(world->running(), 0u);
 }
 

@@ -11,28 +11,20 @@
 
 #include <chrono>
 #include <cstddef>
-#include <initializer_list>
-#include <list>
 #include <map>
 #include <memory>
-#include <optional>
-#include <set>
-#include <stdexcept>
 #include <string>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include <curfew/detail/config.hpp>
-#include <curfew/detail/process_identity.hpp>
 #include <curfew/detail/sync.hpp>
 #include <curfew/sandbox/backend.hpp>
 #include <curfew/sandbox/lease.hpp>
 #include <curfew/sandbox/lease_store.hpp>
+#include <curfew/sandbox/pool_front.hpp>
 #include <curfew/sandbox/sandbox_pool.hpp>
-#include <curfew/signals.hpp>
 #include <curfew/slot_ledger.hpp>
-#include <curfew/teardown.hpp>
 
 CURFEW_BEGIN_NAMESPACE
 namespace sandbox {
@@ -73,92 +65,41 @@ struct aio_options {
 /// identity_conflict, and what the backend's create or the lease store throws. Cost: reuse and reclaim are one probe
 /// and one lease store call, whatever the number of sandboxes.
 template <backend B, lease_store S = memory_lease_store, class Sync = std_sync>
-class aio_provider {
-  using pool = sandbox_pool<B, S, Sync>;
+class aio_provider : public provider_front<B, S, aio_options, Sync> {
+  using front = provider_front<B, S, aio_options, Sync>;
+  using typename front::place;
+  using typename front::pool;
 
  public:
   /// \throws std::invalid_argument naming the option that cannot be one
   explicit aio_provider(std::shared_ptr<B> backend, aio_options options = {}, std::shared_ptr<S> store = nullptr)
-      : options_(std::make_shared<const aio_options>(checked(std::move(options), backend != nullptr))),
-        pool_(pool::make(std::move(backend), store != nullptr ? std::move(store) : private_store(options_->clock),
-                         settings(*options_), [o = options_](pool& self) {
-                           reconcile(self, *o);
-                           sweep_idle(self, *o);
-                         })) {}
-  aio_provider(const aio_provider&) = delete;
-  aio_provider& operator=(const aio_provider&) = delete;
-  ~aio_provider() { pool_->forked() ? pool_->outlive_process() : static_cast<void>(pool_->finish(false)); }
-
-  /// Starts the workers "<name>.maintain", whose first pass begins at once, and "<name>.renew". Repeating it does
-  /// nothing. \throws admission_refused after shutdown or reset; std::system_error when no thread can be made
-  void start() {
-    pool_->start(options_->maintain_interval, options_->renewal_interval, [this] {
-      if (!fallbacks_.empty()) return;
-      const auto shut_down = [weak = std::weak_ptr<pool>(pool_)](int) {
-        if (const auto self = weak.lock()) self->finish(false);
-      };
-      decltype(fallbacks_) all;  // all of them or none
-      for (const int signal : options_->fallback_signals)
-        all.emplace_back(std::initializer_list<int>{signal}, shut_down);
-      fallbacks_.swap(all);
-    });
-  }
+      : front(std::move(backend), checked(options), std::move(store), options.replicas, no_limit_by_the_server,
+              [](pool& self, const aio_options& o) {
+                reconcile(self, o);
+                sweep_idle(self, o);
+              }) {}
 
   /// The owner's sandbox: the one in use, else the warm one, else a running one that is found, else a new one. An owner
   /// with an empty thread is anonymous: always a new one, destroyed by its release.
   lease acquire(const owner_key& owner) {
-    check_owner(owner);
-    const auto self = pool_;  // a create that returns late still needs it, whatever has become of this provider
-    const auto inside = self->enter();
-    const bool anonymous = owner.thread.empty();
-    const std::string request = anonymous ? detail::random_id() : stable_id(owner);
-    const auto key = self->lock(request);
-    typename pool::slot place;
-    if (const auto known = self->find(request, owner))
-      if (self->usable(*known, place)) return self->hand_out(*known, owner);
-    const bool beyond = !place && !make_room(*self, place);
-    if (const auto found = anonymous ? std::nullopt : self->discover(request))
-      if (auto adopted = self->adopt(*found, owner, request, place)) return std::move(*adopted);
-    if (beyond) self->state().count(&provider_stats::over_cap);
-    return self->create(owner, request, std::move(place), anonymous);
+    const auto self = this->pool_;  // a create that returns late still needs it, whatever has become of this provider
+    return self->acquire(owner, [&] { return make_room(*self); });
   }
-
-  /// An active sandbox, without asking the backend; counts as activity.
-  std::optional<sandbox_info> get(const std::string& id) noexcept { return pool_->get(id); }
-
-  /// As the lease's own release. \throws std::invalid_argument for a lease of another provider, which gets it back
-  void release(lease granted) {
-    if (granted && !pool_->owns(granted))
-      throw std::invalid_argument(options_->name + ": released a lease of another provider, on sandbox " +
-                                  granted.id());
-  }
-
-  /// Ends a sandbox, leases or not; false when it is not tracked here or its end could not be confirmed.
-  bool destroy(const std::string& id) { return pool_->destroy(id); }
-
-  /// Ends this provider as `shutdown` does, but leaves what it adopted and never handed out to a successor.
-  void reset() { pool_->finish(true); }
-  /// `completed` for the call that did it; `joined` for one that waited for it; `in_progress` from inside it; `failed`
-  /// when something is left, which `stats().leftover` names and the next call tries again. Never throws.
-  teardown_status shutdown() { return pool_->finish(false); }
-
-  provider_stats stats() const { return pool_->stats(); }
-  bool accepting() const noexcept { return pool_->accepting(); }
 
   /// One pass: ends what has been idle for longer than `idle_timeout`. Returns how many are gone.
-  std::size_t sweep_idle() { return sweep_idle(*pool_, *options_); }
+  std::size_t sweep_idle() { return sweep_idle(*this->pool_, *this->options_); }
   /// One pass: adopts what has run unowned through the grace, and forgets what has vanished.
-  reconcile_report reconcile() { return reconcile(*pool_, *options_); }
+  reconcile_report reconcile() { return reconcile(*this->pool_, *this->options_); }
 
  private:
-  // Room within the cap, or false with a slot beyond it. Room is made by waiting for an end to be confirmed, never by
+  static constexpr std::chrono::seconds no_limit_by_the_server{0};
+
+  // Room within the cap, or else a slot beyond it. Room is made by waiting for an end to be confirmed, never by
   // counting on one.
-  static bool make_room(pool& self, typename pool::slot& place) {
-    auto& slots = self.state().slots;
-    if ((place = slots.try_reserve())) return true;
-    if ((place = self.take_over()) || (place = slots.try_reserve())) return true;
-    if (!(place = slots.exceed())) self.refuse();
-    return false;
+  static place make_room(pool& self) {
+    if (auto within = self.room().at_once()) return {std::move(within)};
+    if (auto beyond = self.state().slots.exceed()) return {std::move(beyond), &provider_stats::over_cap};
+    self.refuse();
   }
 
   static std::size_t sweep_idle(pool& self, const aio_options& options) {
@@ -169,70 +110,24 @@ class aio_provider {
   }
 
   static reconcile_report reconcile(pool& self, const aio_options& options) {
-    reconcile_report report;
-    if (!self.accepting()) return report;
+    if (!self.accepting()) return {};
     auto upkeep = self.upkeep();
-    upkeep.retry_tombstones();
-    const auto before = self.state().requests_in({slot_state::active, slot_state::warm});
-    const listing seen = upkeep.inventory({});
-    report.listed = seen.items.size();
-    report.complete = seen.complete;
-    std::set<std::string> ids;
-    for (const auto& item : seen.items) ids.insert(item.id);
+    auto survey = upkeep.take_survey({});
     if (options.adopt_orphans)
-      report.adopted =
-          upkeep.adopt_orphans(seen.items, options.orphan_grace, [&] { return self.state().slots.exceed(); });
-    if (seen.complete || !ids.empty()) upkeep.forget_vanished(ids);
-    if (seen.complete) report.expired = upkeep.forget_missing(before, ids);
-    return report;
+      for (const auto& item : survey.seen.items) {
+        if (!self.accepting()) break;
+        if (upkeep.watch(item, options.orphan_grace) == decltype(upkeep)::standing::ripe &&
+            upkeep.adopt_warm(item, self.state().slots.exceed()))
+          ++survey.report.adopted;
+      }
+    if (survey.seen.complete) survey.report.expired = upkeep.forget_missing(survey);
+    return survey.report;
   }
 
-  static std::shared_ptr<S> private_store([[maybe_unused]] const clock_fn& clock) {
-    if constexpr (std::is_constructible_v<S, const clock_fn&>) {
-      return std::make_shared<S>(clock);
-    } else {
-      return std::make_shared<S>();
-    }
-  }
-
-  static aio_options checked(aio_options o, bool has_backend) {
-    const auto require = [&o](bool holds, const char* what) {
-      if (!holds) throw std::invalid_argument("aio_provider \"" + o.name + "\": " + what);
-    };
-    constexpr auto zero = std::chrono::nanoseconds::zero();
-    require(has_backend, "the backend is null");
-    require(o.replicas > 0, "replicas is 0");
-    require(o.maintain_interval > zero, "maintain_interval must be positive");
-    require(o.renewal_interval > zero, "renewal_interval must be positive");
-    require(o.ttl_multiplier >= 2, "ttl_multiplier is less than 2");
-    require(o.renewal_interval <= std::chrono::nanoseconds::max() / o.ttl_multiplier, "renewal_interval is too long");
-    require(o.idle_timeout >= zero, "idle_timeout is negative");
-    require(o.orphan_grace >= zero, "orphan_grace is negative");
-    require(o.shutdown_budget >= zero && o.worker_stop >= zero, "shutdown_budget or worker_stop is negative");
-    require(o.destroy_backoff >= zero, "destroy_backoff is negative");
-    require(o.destroy_attempts > 0 && o.destroy_parallelism > 0, "destroy_attempts or destroy_parallelism is 0");
-    detail::check_environment(o.environment, "aio_provider");
-    if (o.owner_id.empty()) o.owner_id = detail::process_name();
+  static aio_options checked(aio_options o) {
+    front::require(o, o.idle_timeout >= std::chrono::nanoseconds::zero(), "idle_timeout is negative");
     return o;
   }
-
-  static pool_settings settings(const aio_options& o) {
-    return {.name = o.name,
-            .owner_id = o.owner_id,
-            .clock = o.clock,
-            .limit = o.replicas,
-            .lease_ttl = o.renewal_interval * o.ttl_multiplier,
-            .shutdown_budget = o.shutdown_budget,
-            .worker_stop = o.worker_stop,
-            .destroy_backoff = o.destroy_backoff,
-            .destroy_attempts = o.destroy_attempts,
-            .destroy_parallelism = o.destroy_parallelism,
-            .environment = o.environment};
-  }
-
-  const std::shared_ptr<const aio_options> options_;
-  const std::shared_ptr<pool> pool_;
-  std::list<basic_fallback_signal_guard<Sync>> fallbacks_;  // last: gone before what its callback uses
 };
 
 }  // namespace sandbox

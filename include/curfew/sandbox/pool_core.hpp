@@ -43,11 +43,11 @@ namespace sandbox {
 struct pool_settings {
   std::string name, owner_id;
   clock_fn clock;
-  std::size_t limit = 1, burst = 0;
+  std::size_t limit = 1;
   std::chrono::nanoseconds lease_ttl, shutdown_budget, worker_stop, destroy_backoff;
   unsigned destroy_attempts = 1, destroy_parallelism = 1;
   std::map<std::string, std::string> environment;
-  std::chrono::seconds time_to_live{0};
+  std::chrono::seconds time_to_live{0};  // kept by the server, and begun anew at each use; 0: none
 };
 
 /// \throws std::invalid_argument naming the part that is too long or holds a control character
@@ -77,7 +77,7 @@ struct pool_core {
   using time_point = std::chrono::steady_clock::time_point;
   using counter = std::uint64_t provider_stats::*;
   using serializer = keyed_serializer<std::string, std::hash<std::string>, Sync>;
-  using key = typename serializer::hold;
+  using ledger = basic_slot_ledger<Sync>;
   using pass = typename basic_admission_fence<Sync>::pass;
   using sandboxes = sandbox_table<Sync>;
   using slot = typename sandboxes::slot;
@@ -85,6 +85,31 @@ struct pool_core {
   using entry_at = typename sandboxes::entry_at;
   using guard = std::lock_guard<typename Sync::mutex>;
   static constexpr time_point no_limit = time_point::max();
+
+  /// The right to work on the sandbox of a request. Whoever waits for a slot is told when it ends: it may have kept an
+  /// evictor from a warm sandbox.
+  class key {
+   public:
+    key() noexcept = default;
+    key(typename serializer::hold held, ledger& slots) noexcept : held_(std::move(held)), slots_(&slots) {}
+    key(key&&) noexcept = default;
+    key& operator=(key&& other) noexcept {
+      key old(std::move(*this));
+      held_ = std::move(other.held_);
+      slots_ = other.slots_;
+      return *this;
+    }
+    ~key() {
+      if (!held_) return;
+      held_.release();
+      slots_->nudge();
+    }
+    explicit operator bool() const noexcept { return static_cast<bool>(held_); }
+
+   private:
+    typename serializer::hold held_;
+    ledger* slots_ = nullptr;
+  };
 
   /// An entry that was moved to `transitioning`, with what is needed to move it back.
   struct victim {
@@ -99,7 +124,7 @@ struct pool_core {
         maker(std::move(made_by)),
         store(std::move(leases)),
         fence(settings.name.c_str()),
-        slots(settings.limit, settings.burst) {}
+        slots(settings.limit) {}
 
   bool forked() const noexcept { return detail::process_id() != born_in; }
   time_point now() const { return settings.clock ? settings.clock() : Sync::clock::now(); }
@@ -111,6 +136,9 @@ struct pool_core {
   /// The way in for everything that touches a sandbox. In a forked child nobody gets in, and no lock was touched.
   pass try_enter() noexcept { return forked() ? pass() : fence.try_enter(); }
 
+  key lock(const std::string& request) { return {keys.acquire(request), slots}; }
+  key try_lock(const std::string& request) { return {keys.try_acquire(request), slots}; }
+
   // ---- calls of the backend and the store
 
   liveness probe(const std::string& id) noexcept {
@@ -120,6 +148,16 @@ struct pool_core {
       count(&provider_stats::backend_errors);
       return liveness::unknown;
     }
+  }
+
+  /// Begins the server's time limit anew. False when the sandbox is gone; a throw is no verdict.
+  bool extend([[maybe_unused]] const std::string& id) noexcept {
+    if constexpr (requires { maker->set_timeout(id, settings.time_to_live); }) try {
+        return settings.time_to_live == std::chrono::seconds::zero() || maker->set_timeout(id, settings.time_to_live);
+      } catch (...) {
+        count(&provider_stats::backend_errors);
+      }
+    return true;
   }
 
   /// The lease in the store, before a sandbox is handed out. \throws backend_error(conflict) when a peer is ending it
@@ -266,7 +304,7 @@ struct pool_core {
   /// locked, so that no activity can slip in between. \p eligible must be trivial code.
   template <class Predicate>
   std::optional<victim> seize(const std::string& request, Predicate&& eligible) {
-    key held = keys.try_acquire(request);
+    key held = try_lock(request);
     if (!held) return std::nullopt;
     const guard lock(mutex);
     const auto at = table.by_request(request);
@@ -274,13 +312,16 @@ struct pool_core {
     return mark(*at, std::move(held));
   }
 
-  /// The same for the oldest entry in a state whose key is free and that is not in \p passed_over.
-  std::optional<victim> seize_oldest(slot_state state, const std::vector<std::uint64_t>& passed_over) {
+  /// The same for the oldest entry in a state whose key is free and that is not in \p passed_over, where it is added.
+  std::optional<victim> seize_oldest(slot_state state, std::vector<std::uint64_t>& passed_over) {
     const guard lock(mutex);
     auto& candidates = table.in(state);
     for (auto at = candidates.begin(); at != candidates.end(); ++at) {
       if (std::find(passed_over.begin(), passed_over.end(), at->tenancy) != passed_over.end()) continue;
-      if (key held = keys.try_acquire(at->request)) return mark(at, std::move(held));
+      key held = try_lock(at->request);
+      if (!held) continue;
+      passed_over.push_back(at->tenancy);
+      return mark(at, std::move(held));
     }
     return std::nullopt;
   }
@@ -338,7 +379,7 @@ struct pool_core {
   const std::shared_ptr<B> maker;
   const std::shared_ptr<S> store;
   basic_admission_fence<Sync> fence;
-  basic_slot_ledger<Sync> slots;
+  ledger slots;
   serializer keys;
 
   mutable typename Sync::mutex mutex;
@@ -346,6 +387,7 @@ struct pool_core {
   provider_stats counters;                          // the gauges in it are filled in by stats()
   std::set<std::string> making;                     // requests whose create is under way
   std::map<std::string, time_point> unowned_since;  // orphans in their grace
+  std::set<std::string> strays;                     // ids that are being ended without ever having been tracked
   bool swept = false;       // a sweep has read the table: who finds the fence closed now cleans up after itself
   bool unfinished = false;  // the last shutdown left something
 };

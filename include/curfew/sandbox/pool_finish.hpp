@@ -112,7 +112,7 @@ class pool_finish {
         auto& listed = pool->table.in(state);
         for (auto next = listed.begin(); next != listed.end();) {
           const auto at = next++;
-          auto held = pool->keys.try_acquire_closed(at->request);
+          typename core::key held(pool->keys.try_acquire_closed(at->request), pool->slots);
           if (!held) continue;  // under a call that outlived the drain, which will end it
           if (hand_over && at->never_given && state == slot_state::warm) {
             handed_over.push_back(at->info.id);

@@ -2,8 +2,8 @@
 // Copyright (c) 2026 the curfew authors
 
 /// \file
-/// The engine under the providers: the steps of an acquire, leases, and the workers. A provider adds the policy: which
-/// id an owner has, the order of the steps, how room is made, what is idle, what may be adopted. See
+/// The engine under the providers: the steps of an acquire, leases, and the workers. A provider adds the policy: how
+/// room is made, what is idle, what may be adopted. See
 /// docs/design/sandbox_pool.md.
 
 #ifndef CURFEW_SANDBOX_SANDBOX_POOL_HPP
@@ -24,6 +24,7 @@
 
 #include <curfew/admission_fence.hpp>
 #include <curfew/detail/config.hpp>
+#include <curfew/detail/process_identity.hpp>
 #include <curfew/detail/sync.hpp>
 #include <curfew/periodic_worker.hpp>
 #include <curfew/sandbox/backend.hpp>
@@ -31,6 +32,7 @@
 #include <curfew/sandbox/lease_store.hpp>
 #include <curfew/sandbox/pool_core.hpp>
 #include <curfew/sandbox/pool_finish.hpp>
+#include <curfew/sandbox/pool_room.hpp>
 #include <curfew/sandbox/pool_upkeep.hpp>
 #include <curfew/slot_ledger.hpp>
 #include <curfew/teardown.hpp>
@@ -72,6 +74,7 @@ class sandbox_pool final : public lease_host, public std::enable_shared_from_thi
   bool accepting() const noexcept { return !core_.forked() && !core_.fence.is_closed(); }
   provider_stats stats() const { return core_.stats(); }
   pool_upkeep<B, S, Sync> upkeep() noexcept { return pool_upkeep<B, S, Sync>(core_); }
+  pool_room<B, S, Sync> room() noexcept { return pool_room<B, S, Sync>(core_); }
   core& state() noexcept { return core_; }
 
   /// Counts and throws admission_refused.
@@ -113,156 +116,26 @@ class sandbox_pool final : public lease_host, public std::enable_shared_from_thi
   /// For a forked child, which must not run the destructor: threads of the parent may wait in there.
   void outlive_process() noexcept { self_ = this->shared_from_this(); }
 
-  // ---- the steps of an acquire, which a provider strings together
+  // ---- acquire
 
-  /// Waits for the key of a request; refuses when a shutdown comes first.
-  key lock(const std::string& request) {
-    key held = core_.keys.acquire(request);
-    if (!held) refuse();
-    return held;
-  }
-  /// What is tracked for a request. \throws identity_conflict when it is another owner's: ids are hashes
-  std::optional<entry_at> find(const std::string& request, const owner_key& owner) {
-    const guard lock(core_.mutex);
-    const auto at = core_.table.by_request(request);
-    if (at && !(*at)->never_given && (*at)->owner != owner) throw core::met_on((*at)->info.id);
-    return at;
-  }
-
-  /// Whether a tracked sandbox may be handed out. When not, it was ended and \p place is its slot, for a fresh one.
-  bool usable(entry_at at, slot& place) {
-    const bool failed_before = at->state() == slot_state::tombstone;
-    if (!failed_before && core_.probe(at->info.id) != liveness::dead) return true;
-    replace(at, place, failed_before ? nullptr : &provider_stats::replaced);
-    return false;
-  }
-
-  /// Ends a sandbox that cannot be handed out. \throws backend_error(conflict) when that cannot be done
-  void replace(entry_at at, slot& place, counter reason = &provider_stats::replaced) {
-    const std::string id = at->info.id;
-    replaced(id, core_.end(mark(at), reason, &place));
-  }
-
-  /// Reuse, or reclaim when it is warm.
-  lease hand_out(entry_at at, const owner_key& owner) {
-    core_.take(at->info.id);
-    Sync::here("pool.acquire.taken");
-    grantee to{at->info, owner, owner, core_.now()};
-    std::optional<victim> late;
-    {
-      const guard lock(core_.mutex);
-      if (!core_.fence.is_closed()) {
-        ++(at->state() == slot_state::warm ? core_.counters.reclaimed : core_.counters.reused);
-        return occupy(at, std::move(to));
-      }
-      if (core_.swept) late = core_.mark(at);
-    }
-    if (late) core_.end(std::move(*late), nullptr);
-    refuse();
-  }
-
-  /// A running sandbox that was made for this request, as far as the backend can tell.
-  std::optional<sandbox_info> discover(const std::string& request) {
-    try {
-      if constexpr (requires { core_.maker->find(request); }) {
-        return core_.maker->find(request);
-      } else {
-        for (auto& item : core_.maker->list())
-          if (request_of(item) == request) return std::move(item);
-      }
-    } catch (...) {
-      core_.count(&provider_stats::backend_errors);
-    }
-    return std::nullopt;
-  }
-
-  /// Takes a discovered sandbox over. Empty when it was dead and was ended: then \p place is the slot again.
-  std::optional<lease> adopt(const sandbox_info& found, const owner_key& owner, const std::string& request,
-                             slot& place) {
-    core_.refuse_tracked(found.id);
-    core_.take(found.id);
-    Sync::here("pool.discover.taken");
-    const bool dead = core_.probe(found.id) == liveness::dead;
-    grantee to{found, owner, owner, core_.now()};
-    entry fresh{.info = found, .request = request, .owner = owner, .active_at = to.at};
-    std::optional<victim> replaceable;
-    {
-      const guard lock(core_.mutex);
-      core_.refuse_tracked_locked(found.id);
-      if (!core_.fence.is_closed()) {
-        const auto at = core_.table.track(std::move(fresh), std::move(place), slot_state::transitioning);
-        ++core_.counters.adopted;
-        if (!dead) return occupy(at, std::move(to));
-        replaceable.emplace(victim{{}, at, slot_state::active});
-      }
-    }
-    if (!replaceable) {  // it was not made here, so what runs is left to whoever asks next
-      core_.release_in_store(found.id);
-      refuse();
-    }
-    replaced(found.id, core_.end(std::move(*replaceable), &provider_stats::replaced, &place, core::no_limit, true));
-    return std::nullopt;
-  }
-
-  /// Makes a sandbox and commits it. Whatever goes wrong, nothing is left that is not tracked.
-  lease create(const owner_key& owner, const std::string& request, slot place, bool anonymous) {
-    const typename core::making_guard in_flight(core_, request);
-    entry fresh{.info = {}, .request = request, .owner = owner, .active_at = core_.now(), .anonymous = anonymous};
-    grantee to{.owner = owner, .whose = owner};
-    to.info =
-        core_.call_create({request, owner, core_.settings.environment, core_.settings.time_to_live}, fresh, place);
-    Sync::here("pool.acquire.created");
-    const bool unnamed = to.info.id.empty();
-    if (unnamed) to.info.id = request;
-    const std::string id = to.info.id;
-    std::exception_ptr unanswered;
-    bool taken = false;
-    std::optional<victim> unwanted;
-    try {
-      core_.refuse_tracked(id);
-      try {
-        taken = !unnamed && core_.store->take(id, core_.settings.owner_id, core_.settings.lease_ttl);
-        Sync::here("pool.acquire.taken");
-        to.at = core_.now();
-      } catch (...) {  // the store, or the clock; what was made is ended first
-        unanswered = std::current_exception();
-        core_.count(&provider_stats::backend_errors);
-      }
-      fresh.info = to.info;
-      const guard lock(core_.mutex);
-      core_.refuse_tracked_locked(id);
-      const auto at = core_.table.track(std::move(fresh), std::move(place), slot_state::transitioning);
-      ++core_.counters.created;
-      if (taken && !unanswered && !core_.fence.is_closed()) return occupy(at, std::move(to));
-      if (!unnamed) ++core_.counters.discarded;
-      unwanted.emplace(victim{{}, at, slot_state::active});
-    } catch (const identity_conflict&) {
-      throw;                           // it is somebody else's
-    } catch (const std::bad_alloc&) {  // nothing was tracked, so it must go now
-      static_cast<void>(core_.destroy_repeatedly(id, core::no_limit));
-      core_.release_in_store(id);
-      throw;
-    }
-    core_.end(std::move(*unwanted), nullptr, nullptr, core::no_limit, true);
-    if (unnamed) throw backend_error(backend_fault::bad_response, "create answered without a sandbox id");
-    if (unanswered) std::rethrow_exception(unanswered);
-    if (!taken) throw core::ended_by_peer(id);
-    refuse();
-  }
-
-  /// Frees one slot: retries one tombstone, else ends the oldest warm sandbox that can be ended. Empty: there is none.
-  slot take_over() {
-    slot freed;
-    std::vector<std::uint64_t> passed_over;
-    if (auto grave = core_.seize_oldest(slot_state::tombstone, passed_over))
-      core_.end(std::move(*grave), nullptr, &freed);
-    while (!freed) {
-      auto oldest = core_.seize_oldest(slot_state::warm, passed_over);
-      if (!oldest) break;
-      passed_over.push_back(oldest->at->tenancy);
-      core_.end(std::move(*oldest), &provider_stats::evicted, &freed);
-    }
-    return freed;
+  /// The owner's sandbox: the one in use, else the warm one, else a running one that is found, else a new one.
+  /// \p make_room returns a `pool_room::place`, or throws; it is called with the pass and the key held.
+  template <class MakeRoom>
+  lease acquire(const owner_key& owner, MakeRoom&& make_room) {
+    check_owner(owner);
+    const auto inside = enter();
+    const bool anonymous = owner.thread.empty();
+    const std::string request = anonymous ? detail::random_id() : stable_id(owner);
+    const key held = core_.lock(request);
+    if (!held) refuse();  // a shutdown came first
+    typename pool_room<B, S, Sync>::place room;
+    if (const auto known = find(request, owner))
+      if (auto again = hand_out(*known, owner, room.taken)) return std::move(*again);
+    if (!room.taken) room = make_room();
+    if (const auto found = anonymous ? std::nullopt : discover(request))
+      if (auto adopted = adopt(*found, owner, request, room.taken)) return std::move(*adopted);
+    if (room.when_created != nullptr) core_.count(room.when_created);
+    return create(owner, request, std::move(room.taken), anonymous);
   }
 
   /// Ends the sandbox with this id, waiting for whoever works on it. True when it is confirmed gone.
@@ -276,7 +149,7 @@ class sandbox_pool final : public lease_host, public std::enable_shared_from_thi
       if (!at) return false;
       request = (*at)->request;
     }
-    key held = core_.keys.acquire(request);
+    key held = core_.lock(request);
     if (!held) return false;
     std::optional<victim> v;
     {
@@ -321,9 +194,11 @@ class sandbox_pool final : public lease_host, public std::enable_shared_from_thi
         }
       };
       if (!core_.used_now(leased, leave) || request.empty()) return;
-      const key held = core_.keys.acquire(request);
+      const key held = core_.lock(request);
       if (!held) return;
       Sync::here("pool.release.keyed");
+      const bool to_park = last_of_its_owner(id, tenancy);
+      const bool gone = to_park && !core_.extend(id);
       const time_point now = core_.now();
       std::optional<victim> v;
       {
@@ -332,12 +207,16 @@ class sandbox_pool final : public lease_host, public std::enable_shared_from_thi
         if (!at || --(*at)->leases > 0) return;
         (*at)->active_at = now;
         const bool closed = core_.fence.is_closed();
-        if ((*at)->anonymous || (closed && core_.swept)) {
+        if (gone) {
+          ++core_.counters.forgotten;
+          core_.table.untrack(*at);
+        } else if ((*at)->anonymous || (closed && core_.swept)) {
           v = core_.mark(*at);
         } else if (!closed) {
           core_.table.move(*at, slot_state::warm);
         }
       }
+      if (gone) core_.release_in_store(id);
       if (v) core_.end(std::move(*v), nullptr);
     } catch (...) {  // no memory, or a throwing clock: the sandbox stays active, and is reaped when it has been idle
       core_.count(&provider_stats::backend_errors);
@@ -351,6 +230,134 @@ class sandbox_pool final : public lease_host, public std::enable_shared_from_thi
     owner_key owner = {}, whose = {};
     time_point at = {};
   };
+
+  // ---- the steps of an acquire: the pass and the key of the request are held throughout
+
+  /// What is tracked for a request. \throws identity_conflict when it is another owner's: ids are hashes
+  std::optional<entry_at> find(const std::string& request, const owner_key& owner) {
+    const guard lock(core_.mutex);
+    const auto at = core_.table.by_request(request);
+    if (at && !(*at)->never_given && (*at)->owner != owner) throw core::met_on((*at)->info.id);
+    return at;
+  }
+
+  /// Reuse, or reclaim when it is warm. Empty when it cannot be handed out and was ended: then \p place is its slot.
+  std::optional<lease> hand_out(entry_at at, const owner_key& owner, slot& place) {
+    const std::string id = at->info.id;
+    const bool failed_before = at->state() == slot_state::tombstone;
+    bool gone = failed_before || core_.probe(id) == liveness::dead;
+    if (!gone) {
+      core_.take(id);
+      Sync::here("pool.acquire.taken");
+      gone = !core_.extend(id);
+    }
+    if (gone) {
+      replaced(id, core_.end(mark(at), failed_before ? nullptr : &provider_stats::replaced, &place));
+      return std::nullopt;
+    }
+    grantee to{at->info, owner, owner, core_.now()};
+    std::optional<victim> late;
+    {
+      const guard lock(core_.mutex);
+      if (!core_.fence.is_closed()) {
+        ++(at->state() == slot_state::warm ? core_.counters.reclaimed : core_.counters.reused);
+        return occupy(at, std::move(to));
+      }
+      if (core_.swept) late = core_.mark(at);
+    }
+    if (late) core_.end(std::move(*late), nullptr);
+    refuse();
+  }
+
+  /// A running sandbox that was made for this request, as far as the backend can tell.
+  std::optional<sandbox_info> discover(const std::string& request) {
+    try {
+      if constexpr (requires { core_.maker->find(request); }) {
+        return core_.maker->find(request);
+      } else {
+        for (auto& item : core_.maker->list())
+          if (request_of(item) == request) return std::move(item);
+      }
+    } catch (...) {
+      core_.count(&provider_stats::backend_errors);
+    }
+    return std::nullopt;
+  }
+
+  /// Takes a discovered sandbox over. Empty when it was gone and was ended: then \p place is the slot again.
+  std::optional<lease> adopt(const sandbox_info& found, const owner_key& owner, const std::string& request,
+                             slot& place) {
+    core_.refuse_tracked(found.id);
+    core_.take(found.id);
+    Sync::here("pool.discover.taken");
+    const bool gone = core_.probe(found.id) == liveness::dead || !core_.extend(found.id);
+    grantee to{found, owner, owner, core_.now()};
+    entry fresh{.info = found, .request = request, .owner = owner, .active_at = to.at};
+    std::optional<victim> replaceable;
+    {
+      const guard lock(core_.mutex);
+      core_.refuse_tracked_locked(found.id);
+      if (!core_.fence.is_closed()) {
+        const auto at = core_.table.track(std::move(fresh), std::move(place), slot_state::transitioning);
+        ++core_.counters.adopted;
+        if (!gone) return occupy(at, std::move(to));
+        replaceable.emplace(victim{{}, at, slot_state::active});
+      }
+    }
+    if (!replaceable) {  // it was not made here, so what runs is left to whoever asks next
+      core_.release_in_store(found.id);
+      refuse();
+    }
+    replaced(found.id, core_.end(std::move(*replaceable), &provider_stats::replaced, &place, core::no_limit, true));
+    return std::nullopt;
+  }
+
+  /// Makes a sandbox and commits it. Whatever goes wrong, nothing is left that is not tracked.
+  lease create(const owner_key& owner, const std::string& request, slot place, bool anonymous) {
+    const typename core::making_guard in_flight(core_, request);
+    entry fresh{.info = {}, .request = request, .owner = owner, .active_at = core_.now(), .anonymous = anonymous};
+    grantee to{.owner = owner, .whose = owner};
+    to.info =
+        core_.call_create({request, owner, core_.settings.environment, core_.settings.time_to_live}, fresh, place);
+    Sync::here("pool.acquire.created");
+    const bool unnamed = to.info.id.empty();
+    if (unnamed) to.info.id = request;
+    if (to.info.id != request) to.info.request_id = request;  // the server has ids of its own
+    const std::string id = to.info.id;
+    std::exception_ptr unanswered;
+    bool taken = false;
+    std::optional<victim> unwanted;
+    try {
+      core_.refuse_tracked(id);
+      try {
+        taken = !unnamed && core_.store->take(id, core_.settings.owner_id, core_.settings.lease_ttl);
+        Sync::here("pool.acquire.taken");
+        to.at = core_.now();
+      } catch (...) {  // the store, or the clock; what was made is ended first
+        unanswered = std::current_exception();
+        core_.count(&provider_stats::backend_errors);
+      }
+      fresh.info = to.info;
+      const guard lock(core_.mutex);
+      core_.refuse_tracked_locked(id);
+      const auto at = core_.table.track(std::move(fresh), std::move(place), slot_state::transitioning);
+      ++core_.counters.created;
+      if (taken && !unanswered && !core_.fence.is_closed()) return occupy(at, std::move(to));
+      if (!unnamed) ++core_.counters.discarded;
+      unwanted.emplace(victim{{}, at, slot_state::active});
+    } catch (const identity_conflict&) {
+      throw;                           // it is somebody else's
+    } catch (const std::bad_alloc&) {  // nothing was tracked, so it must go now
+      static_cast<void>(core_.destroy_repeatedly(id, core::no_limit));
+      core_.release_in_store(id);
+      throw;
+    }
+    core_.end(std::move(*unwanted), nullptr, nullptr, core::no_limit, true);
+    if (unnamed) throw backend_error(backend_fault::bad_response, "create answered without a sandbox id");
+    if (unanswered) std::rethrow_exception(unanswered);
+    if (!taken) throw core::ended_by_peer(id);
+    refuse();
+  }
 
   sandbox_pool(std::shared_ptr<B> backend, std::shared_ptr<S> store, pool_settings settings)
       : core_(std::move(backend), std::move(store), std::move(settings)) {}
@@ -367,6 +374,12 @@ class sandbox_pool final : public lease_host, public std::enable_shared_from_thi
     to.emplace(core_.settings.name + suffix, std::move(tick), std::move(counted), core_.settings.worker_stop);
   }
 
+  // With the key held nobody adds a lease, so what is the last one now stays the last.
+  bool last_of_its_owner(const std::string& id, std::uint64_t tenancy) {
+    const guard lock(core_.mutex);
+    const auto at = core_.table.leased(id, tenancy);
+    return at && (*at)->leases == 1 && !(*at)->anonymous;
+  }
   victim mark(entry_at at) {
     const guard lock(core_.mutex);
     return core_.mark(at);
