@@ -13,6 +13,7 @@ set(CURFEW_HEADERS
     curfew/detail/drain.hpp
     curfew/detail/drain_awaitable.hpp
     curfew/detail/http_message.hpp
+    curfew/detail/http_rest.hpp
     curfew/detail/http_types.hpp
     curfew/detail/http_url.hpp
     curfew/detail/json.hpp
@@ -58,8 +59,10 @@ set(CURFEW_HEADERS
     curfew/ordered_lifespan.hpp
     curfew/periodic_worker.hpp
     curfew/sandbox/aio.hpp
+    curfew/sandbox/aio_rest_backend.hpp
     curfew/sandbox/backend.hpp
     curfew/sandbox/e2b.hpp
+    curfew/sandbox/e2b_rest_backend.hpp
     curfew/sandbox/lease.hpp
     curfew/sandbox/lease_store.hpp
     curfew/sandbox/pool_core.hpp

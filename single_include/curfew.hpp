@@ -11489,6 +11489,1444 @@ CURFEW_END_NAMESPACE
 #endif  // CURFEW_SANDBOX_AIO_HPP
 // ---- end curfew/sandbox/aio.hpp
 
+// ---- begin curfew/sandbox/aio_rest_backend.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// Sandboxes of a provisioner, a server that runs AIO containers on behalf of many hosts. Ids are the caller's and a
+/// create is idempotent there, so a lost answer can be undone by id. See docs/design/backends.md.
+
+#ifndef CURFEW_SANDBOX_AIO_REST_BACKEND_HPP
+#define CURFEW_SANDBOX_AIO_REST_BACKEND_HPP
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+// curfew/detail/config.hpp: above
+
+// ---- begin curfew/detail/http_message.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// HTTP/1.1 messages: a request as text, and a reader of responses that is given bytes as they come. No I/O. The reader
+/// is strict where leniency lets two parties see two different messages: one way to end a line, one way to say where a
+/// body ends, no folded headers.
+
+#ifndef CURFEW_DETAIL_HTTP_MESSAGE_HPP
+#define CURFEW_DETAIL_HTTP_MESSAGE_HPP
+
+#include <algorithm>
+#include <charconv>
+#include <cstddef>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+// curfew/detail/config.hpp: above
+
+// ---- begin curfew/detail/http_types.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// One HTTP exchange as values, the error of one that did not come to its end, and what a transport is.
+
+#ifndef CURFEW_DETAIL_HTTP_TYPES_HPP
+#define CURFEW_DETAIL_HTTP_TYPES_HPP
+
+#include <chrono>
+#include <concepts>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+// curfew/detail/config.hpp: above
+
+// ---- begin curfew/detail/text.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// Text that comes from outside: made fit for a message, and compared without regard to case. ASCII alone counts, and
+/// no locale is asked: what a server or a tool writes does not depend on where the host runs.
+
+#ifndef CURFEW_DETAIL_TEXT_HPP
+#define CURFEW_DETAIL_TEXT_HPP
+
+#include <algorithm>
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+// curfew/detail/config.hpp: above
+
+CURFEW_BEGIN_NAMESPACE
+namespace detail {
+
+/// Text from outside, fit for an error message.
+inline std::string printable(std::string text, std::size_t most = 128) {
+  if (text.size() > most) text.resize(most);
+  std::replace_if(
+      text.begin(), text.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
+  return text;
+}
+
+constexpr char lower(char c) noexcept {
+  return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+}
+
+inline bool equal_ignoring_case(std::string_view a, std::string_view b) noexcept {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](char x, char y) { return lower(x) == lower(y); });
+}
+
+inline bool contains_ignoring_case(std::string_view text, std::string_view part) noexcept {
+  return std::search(text.begin(), text.end(), part.begin(), part.end(),
+                     [](char x, char y) { return lower(x) == lower(y); }) != text.end();
+}
+
+/// Without the blanks at both ends.
+constexpr std::string_view trimmed(std::string_view text) noexcept {
+  constexpr std::string_view blanks = " \t\r\n";
+  const std::size_t first = text.find_first_not_of(blanks);
+  return first == std::string_view::npos ? std::string_view()
+                                         : text.substr(first, text.find_last_not_of(blanks) - first + 1);
+}
+
+}  // namespace detail
+CURFEW_END_NAMESPACE
+
+#endif  // CURFEW_DETAIL_TEXT_HPP
+// ---- end curfew/detail/text.hpp
+
+CURFEW_BEGIN_NAMESPACE
+namespace sandbox {
+
+/// Names and values as they go over the wire; names are compared without regard to case.
+using http_headers = std::vector<std::pair<std::string, std::string>>;
+
+struct http_request {
+  std::string method;
+  std::string url;  ///< absolute
+  http_headers headers = {};
+  std::string body = {};
+  std::chrono::milliseconds timeout = std::chrono::seconds(30);  ///< for the whole exchange, connecting included
+};
+
+struct http_response {
+  int status = 0;
+  http_headers headers;
+  std::string body;
+
+  /// The value of the first header of that name; null without one.
+  const std::string* header(std::string_view name) const noexcept {
+    for (const auto& [key, value] : headers)
+      if (detail::equal_ignoring_case(key, name)) return &value;
+    return nullptr;
+  }
+};
+
+/// An exchange that has no response. What it means for the caller depends on `sent()`: true when the server may have
+/// seen the request, and so may have acted on it.
+class transport_error : public std::runtime_error {
+ public:
+  transport_error(const std::string& message, bool sent, bool timed_out)
+      : std::runtime_error(message), sent_(sent), timed_out_(timed_out) {}
+
+  bool sent() const noexcept { return sent_; }
+  bool timed_out() const noexcept { return timed_out_; }
+
+ private:
+  bool sent_;
+  bool timed_out_;
+};
+
+/// What carries a request to a server and brings the response back: any response, whatever its status. It follows no
+/// redirect and repeats nothing, since only the caller knows what may be repeated. It throws transport_error when there
+/// is no response, and std::invalid_argument for a request that it cannot send. It may be called from many threads at
+/// once.
+template <class T>
+concept transport = requires(T& t, const http_request& request) {
+  { t.send(request) } -> std::same_as<http_response>;
+};
+
+}  // namespace sandbox
+CURFEW_END_NAMESPACE
+
+#endif  // CURFEW_DETAIL_HTTP_TYPES_HPP
+// ---- end curfew/detail/http_types.hpp
+
+// ---- begin curfew/detail/http_url.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// The urls the kit speaks: http and https, a host, a port, a path and a query. Narrower than the standard on purpose:
+/// what is refused here (credentials, fragments, blanks, control characters) has no business in a request.
+
+#ifndef CURFEW_DETAIL_HTTP_URL_HPP
+#define CURFEW_DETAIL_HTTP_URL_HPP
+
+#include <algorithm>
+#include <charconv>
+#include <cstddef>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <system_error>
+
+// curfew/detail/config.hpp: above
+
+// curfew/detail/text.hpp: above
+
+CURFEW_BEGIN_NAMESPACE
+namespace detail {
+
+struct http_url {
+  bool secure = false;
+  std::string host;  ///< without the brackets of an IPv6 address
+  std::uint16_t port = 0;
+  std::string authority;  ///< as in the url
+  std::string target;     ///< path and query, never empty
+};
+
+constexpr bool is_ascii_alnum(char c) noexcept {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+}
+
+/// A host name, an IPv4 address, or an IPv6 address without its brackets.
+inline bool is_host(std::string_view host) noexcept {
+  const bool numeric = host.find(':') != std::string_view::npos;
+  return !host.empty() && host.size() <= 255 && host.front() != '-' &&
+         std::all_of(host.begin(), host.end(), [numeric](char c) {
+           return is_ascii_alnum(c) || c == '.' || (numeric ? c == ':' : c == '-' || c == '_');
+         });
+}
+
+/// A host as it stands in a url.
+inline std::string bracketed(const std::string& host) {
+  return host.find(':') != std::string::npos ? "[" + host + "]" : host;
+}
+
+/// Everything but letters, digits and `-._~` as %XX.
+inline std::string percent_encode(std::string_view text) {
+  constexpr const char* digits = "0123456789ABCDEF";
+  std::string result;
+  for (const char c : text) {
+    if (is_ascii_alnum(c) || c == '-' || c == '.' || c == '_' || c == '~') {
+      result += c;
+    } else {
+      const auto byte = static_cast<unsigned char>(c);
+      (((result += '%') += digits[byte >> 4]) += digits[byte & 0xf]);
+    }
+  }
+  return result;
+}
+
+/// Throws std::invalid_argument, led by \p who, for what is no such url. The url is not repeated in the message: it may
+/// be a secret.
+inline http_url parse_url(std::string_view text, const char* who) {
+  const auto require = [who](bool holds, const char* what) {
+    if (!holds) throw std::invalid_argument(std::string(who) + ": bad url: " + what);
+  };
+  require(std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c <= '~'; }),
+          "a blank, a control or a non-ASCII character");
+  require(text.find('#') == std::string_view::npos, "a fragment");
+  http_url url;
+  const std::size_t mark = text.find("://");
+  require(mark != std::string_view::npos, "no scheme");
+  url.secure = equal_ignoring_case(text.substr(0, mark), "https");
+  require(url.secure || equal_ignoring_case(text.substr(0, mark), "http"), "the scheme is neither http nor https");
+  text.remove_prefix(mark + 3);
+
+  const std::size_t end = std::min(text.find_first_of("/?"), text.size());
+  std::string_view authority = text.substr(0, end);
+  url.authority = authority;
+  url.target = text.substr(end);
+  if (url.target.empty() || url.target.front() == '?') url.target.insert(0, "/");
+  require(authority.find('@') == std::string_view::npos, "credentials");
+
+  const bool brackets = authority.starts_with('[');
+  const std::size_t host_end = brackets ? authority.find(']') : std::min(authority.find(':'), authority.size());
+  require(host_end != std::string_view::npos, "an unclosed bracket");
+  url.host = brackets ? authority.substr(1, host_end - 1) : authority.substr(0, host_end);
+  require(is_host(url.host) && brackets == (url.host.find(':') != std::string::npos), "the host");
+  authority.remove_prefix(host_end + (brackets ? 1 : 0));
+
+  url.port = url.secure ? 443 : 80;
+  if (!authority.empty()) {
+    const char* const last = authority.data() + authority.size();
+    const auto [stop, error] = std::from_chars(authority.data() + 1, last, url.port);
+    require(authority.front() == ':' && error == std::errc() && stop == last && url.port != 0, "the port");
+  }
+  return url;
+}
+
+/// A base url without the slashes at its end, so that a path can follow. Throws as parse_url does.
+inline std::string base_url(std::string text, const char* who) {
+  while (text.ends_with('/')) text.pop_back();
+  if (parse_url(text, who).target.find('?') != std::string::npos)
+    throw std::invalid_argument(std::string(who) + ": bad url: a base url with a query");
+  return text;
+}
+
+}  // namespace detail
+CURFEW_END_NAMESPACE
+
+#endif  // CURFEW_DETAIL_HTTP_URL_HPP
+// ---- end curfew/detail/http_url.hpp
+
+// curfew/detail/text.hpp: above
+
+CURFEW_BEGIN_NAMESPACE
+namespace detail {
+
+/// What a server sent is no response, or not a whole one.
+class malformed_response : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+inline constexpr std::size_t most_http_head = std::size_t{64} << 10;  ///< of all heads and trailers of one exchange
+inline constexpr std::size_t most_http_body = std::size_t{8} << 20;
+
+inline bool is_http_token(std::string_view text) noexcept {
+  constexpr std::string_view marks = "!#$%&'*+-.^_`|~";
+  return !text.empty() && std::all_of(text.begin(), text.end(), [marks](char c) {
+    return is_ascii_alnum(c) || marks.find(c) != std::string_view::npos;
+  });
+}
+
+inline bool is_header_value(std::string_view text) noexcept {
+  return std::none_of(text.begin(), text.end(),
+                      [](char c) { return (static_cast<unsigned char>(c) < ' ' && c != '\t') || c == '\x7f'; });
+}
+
+/// Throws std::invalid_argument for a method or a header that could be read as more than it is, and for the headers
+/// that the transport writes itself.
+inline void check_request(const sandbox::http_request& request, const char* who) {
+  const auto require = [who](bool holds, const char* what) {
+    if (!holds) throw std::invalid_argument(std::string(who) + ": " + what);
+  };
+  require(is_http_token(request.method), "bad method");
+  require(request.timeout > std::chrono::milliseconds::zero(), "the timeout is not positive");
+  for (const auto& [name, value] : request.headers) {
+    require(is_http_token(name), "bad header name");
+    require(is_header_value(value), "a control character in a header");
+    for (const char* const own : {"host", "connection", "content-length", "transfer-encoding"})
+      require(!equal_ignoring_case(name, own),
+              "Host, Connection, Content-Length and Transfer-Encoding are not to be set");
+  }
+}
+
+/// A checked request as it goes over the wire; the server closes the connection after its response.
+inline std::string request_text(const sandbox::http_request& request, const http_url& url) {
+  std::string text = request.method + " " + url.target + " HTTP/1.1\r\nHost: " + url.authority + "\r\n";
+  for (const auto& [name, value] : request.headers) text.append(name).append(": ").append(value).append("\r\n");
+  if (!request.body.empty() || request.method == "POST" || request.method == "PUT" || request.method == "PATCH")
+    text += "Content-Length: " + std::to_string(request.body.size()) + "\r\n";
+  return text.append("Connection: close\r\n\r\n").append(request.body);
+}
+
+/// Reads one response.
+///
+///   head -> head          an interim response (1xx) was skipped
+///   head -> done          a status or a method without a body
+///   head -> sized         Content-Length
+///   head -> until_end     neither a length nor chunks: the end of the connection ends the body
+///   head -> chunk_size -> chunk -> chunk_end -> chunk_size ... -> trailer -> done
+class response_reader {
+ public:
+  explicit response_reader(std::string_view method) : bodyless_(method == "HEAD") {}
+
+  /// Takes what has come; true once the response is complete, and what comes later is not looked at. Throws
+  /// malformed_response.
+  bool feed(std::string_view bytes) {
+    input_.append(bytes);
+    while (step()) {
+    }
+    input_.erase(0, std::exchange(at_, 0));
+    return state_ == state::done;
+  }
+
+  /// Nothing more will come. Throws malformed_response when something is missing.
+  void finish() {
+    if (state_ == state::until_end) state_ = state::done;
+    require(state_ == state::done, heads_ == 0 && input_.empty() ? "closed without a response" : "half a response");
+  }
+
+  /// The complete response.
+  sandbox::http_response take() { return std::move(response_); }
+
+ private:
+  enum class state : unsigned char { head, sized, until_end, chunk_size, chunk, chunk_end, trailer, done };
+
+  static void require(bool holds, const char* what) {
+    if (!holds) throw malformed_response(what);
+  }
+
+  /// The next line without its end, once it is there. Counted against the bound on heads, also while it is incomplete.
+  std::optional<std::string_view> line() {
+    const std::size_t end = input_.find('\n', at_);
+    const std::size_t size = std::min(end, input_.size()) - at_;
+    require(heads_ + size <= most_http_head, "headers too long");
+    if (end == std::string::npos) return {};
+    require(end > at_ && input_[end - 1] == '\r', "a line that does not end in CR LF");
+    const std::string_view text = std::string_view(input_).substr(at_, size - 1);
+    heads_ += size + 1;
+    at_ = end + 1;
+    return text;
+  }
+
+  /// One step on; false when it needs more bytes or is done.
+  bool step() {
+    switch (state_) {
+      case state::head:
+        return head_line();
+      case state::sized:
+      case state::chunk:
+        return data();
+      case state::until_end:
+        require(response_.body.size() + input_.size() - at_ <= most_http_body, "body too long");
+        response_.body.append(input_, at_);
+        at_ = input_.size();
+        return false;
+      case state::chunk_size:
+        return chunk_size();
+      case state::chunk_end: {
+        const auto text = line();
+        require(!text || text->empty(), "a chunk that is longer than its size");
+        if (text) {
+          state_ = state::chunk_size;
+          heads_ -= 2;
+        }
+        return text.has_value();
+      }
+      case state::trailer: {
+        const auto text = line();
+        if (text && text->empty()) state_ = state::done;
+        return text.has_value() && state_ != state::done;
+      }
+      case state::done:
+        return false;
+    }
+    return false;
+  }
+
+  bool head_line() {
+    const auto text = line();
+    if (!text) return false;
+    if (response_.status == 0) {
+      status_line(*text);
+    } else if (!text->empty()) {
+      header(*text);
+    } else {
+      begin_body();
+    }
+    return true;
+  }
+
+  void status_line(std::string_view text) {
+    const bool shaped = text.size() >= 12 && (text.starts_with("HTTP/1.1 ") || text.starts_with("HTTP/1.0 ")) &&
+                        (text.size() == 12 || text[12] == ' ') && is_header_value(text);
+    int status = 0;
+    if (shaped) std::from_chars(text.data() + 9, text.data() + 12, status);
+    require(shaped && status >= 100, "a malformed status line");
+    response_.status = status;
+  }
+
+  void header(std::string_view text) {
+    const std::size_t colon = text.find(':');
+    require(colon != std::string_view::npos && is_http_token(text.substr(0, colon)), "a malformed header");
+    const std::string_view value = trimmed(text.substr(colon + 1));
+    require(is_header_value(value), "a control character in a header");
+    response_.headers.emplace_back(text.substr(0, colon), value);
+  }
+
+  void begin_body() {
+    if (response_.status < 200) {
+      require(response_.status != 101, "an upgrade that was not asked for");
+      response_ = {};
+      return;
+    }
+    std::optional<std::size_t> length;
+    bool chunked = false;
+    for (const auto& [name, value] : response_.headers) {
+      if (equal_ignoring_case(name, "transfer-encoding")) {
+        require(!chunked && equal_ignoring_case(value, "chunked"), "an unknown transfer encoding");
+        chunked = true;
+      } else if (equal_ignoring_case(name, "content-length")) {
+        const std::size_t size = number(value, 10, "a malformed Content-Length");
+        require(!length || *length == size, "two lengths that differ");
+        length = size;
+      }
+    }
+    require(!(chunked && length), "both a length and chunks");
+    left_ = length.value_or(0);
+    if (bodyless_ || response_.status == 204 || response_.status == 304 || (length && left_ == 0)) {
+      state_ = state::done;
+    } else {
+      require(left_ <= most_http_body, "body too long");
+      state_ = chunked ? state::chunk_size : length ? state::sized : state::until_end;
+    }
+  }
+
+  bool chunk_size() {
+    const auto text = line();
+    if (!text) return false;
+    left_ = number(trimmed(text->substr(0, text->find(';'))), 16, "a malformed chunk size");
+    require(left_ <= most_http_body - response_.body.size(), "body too long");
+    state_ = left_ != 0 ? state::chunk : state::trailer;
+    // Small chunks are a server's right: what frames them does not count as a head, but for the longest line.
+    if (left_ != 0) heads_ -= text->size() + 2;
+    return true;
+  }
+
+  bool data() {
+    const std::size_t size = std::min(left_, input_.size() - at_);
+    response_.body.append(input_, at_, size);
+    at_ += size;
+    left_ -= size;
+    if (left_ != 0) return false;
+    state_ = state_ == state::chunk ? state::chunk_end : state::done;
+    return true;
+  }
+
+  static std::size_t number(std::string_view text, int base, const char* complaint) {
+    std::size_t value = 0;
+    const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value, base);
+    require(error != std::errc::result_out_of_range, "body too long");
+    require(!text.empty() && error == std::errc() && stop == text.data() + text.size(), complaint);
+    return value;
+  }
+
+  sandbox::http_response response_;
+  std::string input_;
+  std::size_t at_ = 0;     // what of it has been read
+  std::size_t left_ = 0;   // of the body, or of the chunk
+  std::size_t heads_ = 0;  // bytes of heads and trailers so far
+  const bool bodyless_;
+  state state_ = state::head;
+};
+
+}  // namespace detail
+CURFEW_END_NAMESPACE
+
+#endif  // CURFEW_DETAIL_HTTP_MESSAGE_HPP
+// ---- end curfew/detail/http_message.hpp
+
+// ---- begin curfew/detail/http_rest.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// What the clients of REST servers share: which fault a status or a transport's error is, and waiting until a sandbox
+/// answers. Messages name the call and the status, never a body or a header: those may hold what an owner keeps secret.
+
+#ifndef CURFEW_DETAIL_HTTP_REST_HPP
+#define CURFEW_DETAIL_HTTP_REST_HPP
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+// curfew/detail/config.hpp: above
+
+// ---- begin curfew/detail/deadline.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// Deadlines that cannot overflow, and what is left of one as poll() wants it.
+
+#ifndef CURFEW_DETAIL_DEADLINE_HPP
+#define CURFEW_DETAIL_DEADLINE_HPP
+
+#include <algorithm>
+#include <chrono>
+
+// curfew/detail/config.hpp: above
+
+CURFEW_BEGIN_NAMESPACE
+namespace detail {
+
+/// The point \p d after \p now, or the last one there is.
+template <class TimePoint>
+TimePoint later(TimePoint now, std::chrono::nanoseconds d) noexcept {
+  return d > TimePoint::max() - now ? TimePoint::max() : now + d;
+}
+
+/// Milliseconds for poll(), rounded up so that a wait never spins, and capped at a minute so that it never overflows.
+inline int poll_timeout(std::chrono::nanoseconds left) noexcept {
+  using std::chrono::milliseconds;
+  if (left <= std::chrono::nanoseconds::zero()) return 0;
+  return static_cast<int>(std::min(milliseconds(60'000), std::chrono::ceil<milliseconds>(left)).count());
+}
+
+}  // namespace detail
+CURFEW_END_NAMESPACE
+
+#endif  // CURFEW_DETAIL_DEADLINE_HPP
+// ---- end curfew/detail/deadline.hpp
+
+// curfew/detail/http_types.hpp: above
+
+// curfew/detail/http_url.hpp: above
+
+// curfew/sandbox/backend.hpp: above
+
+CURFEW_BEGIN_NAMESPACE
+namespace detail {
+
+constexpr sandbox::backend_fault fault_of_status(int status) noexcept {
+  using sandbox::backend_fault;
+  if (status == 409) return backend_fault::conflict;
+  if (status >= 400 && status < 500) return backend_fault::rejected;
+  return status >= 500 ? backend_fault::unavailable : backend_fault::bad_response;
+}
+
+inline sandbox::backend_fault fault_of(const sandbox::transport_error& e) noexcept {
+  return e.timed_out() ? sandbox::backend_fault::timed_out : sandbox::backend_fault::unavailable;
+}
+
+/// One server: its base url, the headers of every request, and the transport.
+template <class Transport>
+class rest_server {
+ public:
+  rest_server(const char* who, std::string base, sandbox::http_headers headers, std::shared_ptr<Transport> carrier)
+      : who_(who), base_(base_url(std::move(base), who)), headers_(std::move(headers)), carrier_(std::move(carrier)) {
+    if (carrier_ == nullptr) carrier_ = std::make_shared<Transport>();
+    if constexpr (requires { Transport::speaks_https; }) {
+      if (!Transport::speaks_https && parse_url(base_, who).secure)
+        throw std::invalid_argument(std::string(who) + ": an https url, and a transport that speaks http only");
+    }
+  }
+
+  /// Sends as it is: throws what the transport throws.
+  sandbox::http_response send(const char* method, const std::string& path, const std::string& body,
+                              std::chrono::milliseconds timeout) const {
+    sandbox::http_request request{method, base_ + path, headers_, body, timeout};
+    if (!body.empty()) request.headers.emplace_back("Content-Type", "application/json");
+    return carrier_->send(request);
+  }
+
+  /// As send, with the transport's error as a backend_error.
+  sandbox::http_response call(const char* method, const std::string& path, const std::string& body,
+                              std::chrono::milliseconds timeout) const {
+    try {
+      return send(method, path, body, timeout);
+    } catch (const sandbox::transport_error& e) {
+      throw error(method, path, fault_of(e), e.what());
+    }
+  }
+
+  sandbox::backend_error error(const char* method, const std::string& path, sandbox::backend_fault fault,
+                               const std::string& reason, std::string leftover = {}, int status = 0) const {
+    const std::string message =
+        std::string(who_) + ": " + method + " " + path.substr(0, path.find('?')) + ": " + reason;
+    return sandbox::backend_error(fault, message, std::move(leftover), status);
+  }
+
+  sandbox::backend_error status_error(const char* method, const std::string& path, int status) const {
+    return error(method, path, fault_of_status(status), "status " + std::to_string(status), {}, status);
+  }
+
+  Transport& carrier() const noexcept { return *carrier_; }
+
+ private:
+  const char* who_;
+  std::string base_;
+  sandbox::http_headers headers_;
+  std::shared_ptr<Transport> carrier_;
+};
+
+/// Waits until `GET <endpoint>/v1/sandbox` answers 200, asking once a second and giving a request five seconds. False
+/// when \p budget is over. Throws std::invalid_argument for an endpoint that is no url.
+template <class Sync, class Transport>
+bool wait_until_ready(Transport& carrier, const std::string& endpoint, std::chrono::nanoseconds budget) {
+  using std::chrono::milliseconds;
+  constexpr milliseconds interval = std::chrono::seconds(1);
+  constexpr milliseconds longest_request = std::chrono::seconds(5);
+  const std::string url = base_url(endpoint, "readiness") + "/v1/sandbox";
+  for (const auto until = later(Sync::clock::now(), budget);;) {
+    const auto left = std::chrono::ceil<milliseconds>(until - Sync::clock::now());
+    if (left <= milliseconds::zero()) return false;
+    try {
+      if (carrier.send({"GET", url, {}, {}, std::min(left, longest_request)}).status == 200) return true;
+    } catch (const sandbox::transport_error&) {  // it is not there yet
+    }
+    if (until - Sync::clock::now() <= interval) return false;
+    Sync::sleep_for(interval);
+  }
+}
+
+}  // namespace detail
+CURFEW_END_NAMESPACE
+
+#endif  // CURFEW_DETAIL_HTTP_REST_HPP
+// ---- end curfew/detail/http_rest.hpp
+
+// curfew/detail/http_types.hpp: above
+
+// curfew/detail/http_url.hpp: above
+
+// ---- begin curfew/detail/json.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// JSON as the REST backends need it: a strict reader into a tree with typed access, and a writer for requests. What
+/// comes from a server is not trusted: depth is bounded, text is checked to be UTF-8, a name that occurs twice in one
+/// object is refused because two readers could take either, and whatever is not as expected is one error,
+/// backend_error(bad_response).
+
+#ifndef CURFEW_DETAIL_JSON_HPP
+#define CURFEW_DETAIL_JSON_HPP
+
+#include <charconv>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+// curfew/detail/config.hpp: above
+
+// curfew/sandbox/backend.hpp: above
+
+CURFEW_BEGIN_NAMESPACE
+namespace detail {
+
+/// Shortest forms only, no surrogates, nothing above U+10FFFF.
+constexpr bool is_utf8(std::string_view text) noexcept {
+  constexpr char32_t smallest[] = {0, 0x80, 0x800, 0x10000};
+  for (std::size_t i = 0; i < text.size();) {
+    const auto lead = static_cast<unsigned char>(text[i++]);
+    if (lead < 0x80) continue;
+    const std::size_t more = lead >= 0xf0 ? 3 : lead >= 0xe0 ? 2 : 1;
+    if (lead < 0xc0 || lead > 0xf7 || text.size() - i < more) return false;
+    char32_t code = lead & (0x3fU >> more);
+    for (std::size_t k = 0; k < more; ++k) {
+      const auto next = static_cast<unsigned char>(text[i++]);
+      if ((next & 0xc0) != 0x80) return false;
+      code = code << 6 | (next & 0x3f);
+    }
+    if (code < smallest[more] || code > 0x10ffff || (code >= 0xd800 && code <= 0xdfff)) return false;
+  }
+  return true;
+}
+
+/// One value. Access says what is expected; anything else throws backend_error(bad_response).
+class json_value {
+ public:
+  enum class kind : unsigned char { null, boolean, number, string, array, object };
+
+  kind type() const noexcept { return kind_; }
+
+  bool boolean() const { return need(kind::boolean, "a boolean").flag_; }
+  const std::string& string() const { return need(kind::string, "a string").text_; }
+  const std::vector<json_value>& array() const { return need(kind::array, "an array").items_; }
+
+  /// A number without fraction and exponent that fits.
+  std::int64_t integer() const {
+    const std::string& digits = need(kind::number, "a number").text_;
+    std::int64_t value = 0;
+    const auto [stop, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+    if (error != std::errc() || stop != digits.data() + digits.size()) fail("an integer");
+    return value;
+  }
+
+  /// The member of that name of an object.
+  const json_value& at(std::string_view name) const {
+    const json_value* const found = need(kind::object, "an object").find(name);
+    if (found == nullptr) fail("a member that is missing");
+    return *found;
+  }
+
+  /// The member of that name; null when there is none, or this is no object.
+  const json_value* find(std::string_view name) const noexcept {
+    const auto found = names_.find(name);
+    return found != names_.end() ? &items_[found->second] : nullptr;
+  }
+
+  /// The string of that name, or empty when this is no object, has no such member, or it is no string.
+  std::string text_or_empty(std::string_view name) const {
+    const json_value* const found = find(name);
+    return found != nullptr && found->kind_ == kind::string ? found->text_ : std::string();
+  }
+
+ private:
+  friend class json_reader;
+
+  [[noreturn]] static void fail(const char* what) {
+    throw sandbox::backend_error(sandbox::backend_fault::bad_response,
+                                 std::string("json: the response was expected to have ") + what);
+  }
+  const json_value& need(kind wanted, const char* what) const {
+    if (kind_ != wanted) fail(what);
+    return *this;
+  }
+
+  std::string text_;                                       // of a string; of a number its digits
+  std::vector<json_value> items_;                          // of an array or an object
+  std::map<std::string, std::size_t, std::less<>> names_;  // of an object: where in items_
+  bool flag_ = false;
+  kind kind_ = kind::null;
+};
+
+class json_reader {
+ public:
+  static constexpr unsigned most_depth = 64;
+
+  /// The one value that \p text is. Throws backend_error(bad_response) for everything else.
+  static json_value read(std::string_view text) {
+    json_reader reader(text);
+    require(is_utf8(text), "text that is not UTF-8");
+    json_value value = reader.value(0);
+    reader.skip_blanks();
+    require(reader.at_ == text.size(), "text after the value");
+    return value;
+  }
+
+ private:
+  using kind = json_value::kind;
+
+  explicit json_reader(std::string_view text) : text_(text) {}
+
+  static void require(bool holds, const char* what) {
+    if (!holds)
+      throw sandbox::backend_error(sandbox::backend_fault::bad_response, std::string("json: the response has ") + what);
+  }
+
+  char peek() const noexcept { return at_ < text_.size() ? text_[at_] : '\0'; }
+  bool take(char c) noexcept {
+    if (peek() != c || at_ == text_.size()) return false;
+    ++at_;
+    return true;
+  }
+  void skip_blanks() noexcept {
+    while (at_ < text_.size() && (peek() == ' ' || peek() == '\t' || peek() == '\n' || peek() == '\r')) ++at_;
+  }
+  bool take_word(std::string_view word) noexcept {
+    if (!text_.substr(at_).starts_with(word)) return false;
+    at_ += word.size();
+    return true;
+  }
+
+  json_value value(unsigned depth) {
+    skip_blanks();
+    json_value result;
+    if (peek() == '{' || peek() == '[') {
+      require(depth < most_depth, "too deep a nesting");
+      peek() == '{' ? object(result, depth + 1) : array(result, depth + 1);
+    } else if (peek() == '"') {
+      result.kind_ = kind::string;
+      result.text_ = string();
+    } else if ((result.flag_ = take_word("true")) || take_word("false")) {
+      result.kind_ = kind::boolean;
+    } else if (!take_word("null")) {
+      result.kind_ = kind::number;
+      result.text_ = number();
+    }
+    return result;
+  }
+
+  void object(json_value& result, unsigned depth) {
+    result.kind_ = kind::object;
+    take('{');
+    skip_blanks();
+    if (take('}')) return;
+    do {
+      skip_blanks();
+      require(peek() == '"', "a member without a name");
+      std::string name = string();
+      skip_blanks();
+      require(take(':'), "a member without a colon");
+      require(result.names_.emplace(std::move(name), result.items_.size()).second, "two members of one name");
+      result.items_.push_back(value(depth));
+      skip_blanks();
+    } while (take(','));
+    require(take('}'), "an object that does not end");
+  }
+
+  void array(json_value& result, unsigned depth) {
+    result.kind_ = kind::array;
+    take('[');
+    skip_blanks();
+    if (take(']')) return;
+    do {
+      result.items_.push_back(value(depth));
+      skip_blanks();
+    } while (take(','));
+    require(take(']'), "an array that does not end");
+  }
+
+  bool digits() noexcept {
+    const std::size_t first = at_;
+    while (peek() >= '0' && peek() <= '9') ++at_;
+    return at_ != first;
+  }
+
+  std::string number() {
+    const std::size_t first = at_;
+    take('-');
+    require(take('0') || digits(), "something that is no value");
+    if (take('.')) require(digits(), "a malformed number");
+    if (take('e') || take('E')) {
+      if (!take('+')) take('-');
+      require(digits(), "a malformed number");
+    }
+    return std::string(text_.substr(first, at_ - first));
+  }
+
+  std::string string() {
+    std::string result;
+    take('"');
+    for (;;) {
+      require(at_ < text_.size(), "a string that does not end");
+      const char c = text_[at_++];
+      if (c == '"') return result;
+      require(static_cast<unsigned char>(c) >= ' ', "a control character in a string");
+      c == '\\' ? escape(result) : result.push_back(c);
+    }
+  }
+
+  void escape(std::string& result) {
+    constexpr std::string_view names = "\"\\/bfnrt";
+    constexpr std::string_view means = "\"\\/\b\f\n\r\t";
+    const char c = peek();
+    const std::size_t known = names.find(c);
+    if (at_ < text_.size() && known != std::string_view::npos) {
+      ++at_;
+      result.push_back(means[known]);
+      return;
+    }
+    require(take('u'), "an unknown escape");
+    char32_t code = hex4();
+    require(code < 0xdc00 || code > 0xdfff, "half a surrogate pair");
+    if (code >= 0xd800 && code <= 0xdbff) {
+      require(take_word("\\u"), "half a surrogate pair");
+      const char32_t low = hex4();
+      require(low >= 0xdc00 && low <= 0xdfff, "half a surrogate pair");
+      code = 0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00);
+    }
+    append_utf8(result, code);
+  }
+
+  char32_t hex4() {
+    std::uint32_t code = 0;
+    const std::string_view digits = text_.substr(at_, 4);
+    const auto [stop, error] = std::from_chars(digits.data(), digits.data() + digits.size(), code, 16);
+    require(digits.size() == 4 && error == std::errc() && stop == digits.data() + 4, "a malformed escape");
+    at_ += 4;
+    return code;
+  }
+
+  static void append_utf8(std::string& text, char32_t code) {
+    constexpr char32_t leads[] = {0, 0xc0, 0xe0, 0xf0};
+    const auto put = [&text](char32_t byte) { text.push_back(static_cast<char>(byte)); };
+    if (code < 0x80) return put(code);
+    const int more = code < 0x800 ? 1 : code < 0x10000 ? 2 : 3;
+    put(leads[more] | code >> 6 * more);
+    for (int k = more - 1; k >= 0; --k) put(0x80 | (code >> 6 * k & 0x3f));
+  }
+
+  const std::string_view text_;
+  std::size_t at_ = 0;
+};
+
+inline json_value parse_json(std::string_view text) {
+  return json_reader::read(text);
+}
+
+/// A JSON object as text, member by member.
+class json_writer {
+ public:
+  json_writer& add(std::string_view name, std::string_view value) {
+    begin(name);
+    quote(value);
+    return *this;
+  }
+  json_writer& add(std::string_view name, std::int64_t value) {
+    begin(name);
+    text_ += std::to_string(value);
+    return *this;
+  }
+  json_writer& add(std::string_view name, const std::map<std::string, std::string>& values) {
+    json_writer inner;
+    for (const auto& [key, value] : values) inner.add(key, std::string_view(value));
+    begin(name);
+    text_ += inner.str();
+    return *this;
+  }
+  std::string str() const { return "{" + text_ + "}"; }
+
+ private:
+  void begin(std::string_view name) {
+    if (!text_.empty()) text_ += ',';
+    quote(name);
+    text_ += ':';
+  }
+
+  /// Throws std::invalid_argument for what is not UTF-8: it would arrive as something else, or not at all.
+  void quote(std::string_view value) {
+    if (!is_utf8(value)) throw std::invalid_argument("json: a value is not UTF-8");
+    text_ += '"';
+    for (const char c : value) {
+      if (c == '"' || c == '\\') text_ += '\\';
+      if (static_cast<unsigned char>(c) >= ' ') {
+        text_ += c;
+      } else {
+        constexpr const char* digits = "0123456789abcdef";
+        ((text_ += "\\u00") += digits[c >> 4]) += digits[c & 0xf];
+      }
+    }
+    text_ += '"';
+  }
+
+  std::string text_;
+};
+
+}  // namespace detail
+CURFEW_END_NAMESPACE
+
+#endif  // CURFEW_DETAIL_JSON_HPP
+// ---- end curfew/detail/json.hpp
+
+// curfew/detail/sync.hpp: above
+
+// curfew/detail/text.hpp: above
+
+// curfew/sandbox/backend.hpp: above
+
+// ---- begin curfew/sandbox/transport.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// How the REST backends reach their servers: the transport concept with its values and its error, and a transport for
+/// plain http over POSIX sockets that needs no library. For https there is curl_transport.hpp; a transport of one's own
+/// is any class with a `send`.
+
+#ifndef CURFEW_SANDBOX_TRANSPORT_HPP
+#define CURFEW_SANDBOX_TRANSPORT_HPP
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <system_error>
+
+// curfew/detail/config.hpp: above
+
+// curfew/detail/deadline.hpp: above
+
+// ---- begin curfew/detail/descriptor.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// Descriptors that are owned, closed on exec, and kept away from the standard streams. POSIX only.
+
+#ifndef CURFEW_DETAIL_DESCRIPTOR_HPP
+#define CURFEW_DETAIL_DESCRIPTOR_HPP
+
+#include <cerrno>
+#include <utility>
+
+// curfew/detail/config.hpp: above
+
+#if CURFEW_POSIX
+#include <fcntl.h>
+#include <unistd.h>
+
+CURFEW_BEGIN_NAMESPACE
+namespace detail {
+
+/// A descriptor that is closed once. Moved-from and default-made ones hold none.
+class owned_fd {
+ public:
+  owned_fd() noexcept = default;
+  explicit owned_fd(int fd) noexcept : fd_(fd) {}
+  owned_fd(owned_fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  owned_fd& operator=(owned_fd&& other) noexcept {
+    if (this != &other) {
+      reset();
+      fd_ = std::exchange(other.fd_, -1);
+    }
+    return *this;
+  }
+  ~owned_fd() { reset(); }
+
+  void reset() noexcept {
+    if (fd_ < 0) return;
+    const int kept = errno;
+    ::close(std::exchange(fd_, -1));
+    errno = kept;
+  }
+  int release() noexcept { return std::exchange(fd_, -1); }
+  int get() const noexcept { return fd_; }
+  explicit operator bool() const noexcept { return fd_ >= 0; }
+
+ private:
+  int fd_ = -1;
+};
+
+/// Takes over \p fd and moves it above the standard three, so that a host that has closed its own standard streams
+/// does not get a pipe in their place. Empty on failure, with errno set.
+inline owned_fd above_standard(int fd) noexcept {
+  owned_fd low(fd);
+  if (fd < 0 || fd > STDERR_FILENO) return low;
+  return owned_fd(::fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
+}
+
+/// A close-on-exec pipe above the standard three. False on failure, with errno set and both ends empty.
+inline bool make_pipe(owned_fd& read_end, owned_fd& write_end) noexcept {
+  int ends[2];
+#if defined(__linux__)
+  if (::pipe2(ends, O_CLOEXEC) != 0) return false;
+#else
+  if (::pipe(ends) != 0) return false;
+  for (const int end : ends) ::fcntl(end, F_SETFD, FD_CLOEXEC);
+#endif
+  read_end = above_standard(ends[0]);
+  write_end = above_standard(ends[1]);
+  if (read_end && write_end) return true;
+  read_end.reset();
+  write_end.reset();
+  return false;
+}
+
+}  // namespace detail
+CURFEW_END_NAMESPACE
+#endif  // CURFEW_POSIX
+
+#endif  // CURFEW_DETAIL_DESCRIPTOR_HPP
+// ---- end curfew/detail/descriptor.hpp
+
+// curfew/detail/http_message.hpp: above
+
+// curfew/detail/http_types.hpp: above
+
+// curfew/detail/http_url.hpp: above
+
+// curfew/detail/sync.hpp: above
+
+#if CURFEW_POSIX
+#include <fcntl.h>
+#include <netdb.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+
+CURFEW_BEGIN_NAMESPACE
+namespace sandbox {
+
+/// Plain http over TCP, a connection for each request. For servers on this machine or in a trusted network; nothing is
+/// encrypted, and https urls are refused with std::invalid_argument.
+///
+/// The request's timeout bounds the whole exchange: connecting to all addresses of the host, sending, and a response
+/// that trickles. Only looking up a host name is outside of it, since the system's resolver cannot be interrupted; it
+/// has bounds of its own, and neither `localhost` nor an address is looked up in the network. A body may have eight
+/// MiB, the headers 64 KiB. Interim responses are skipped, redirects are returned like everything else.
+///
+/// Thread safety: any number of threads; there is no state. No signal: a broken connection is an error, not a SIGPIPE.
+/// Descriptors are closed on exec. Exceptions: as the concept says. Cost: a connection, and the response in memory.
+template <class Sync = std_sync>
+class basic_socket_transport {
+ public:
+  static constexpr bool speaks_https = false;
+
+  http_response send(const http_request& request) const {
+    detail::check_request(request, "socket_transport");
+    const detail::http_url url = detail::parse_url(request.url, "socket_transport");
+    if (url.secure) throw std::invalid_argument("socket_transport: https is not spoken here");
+    const std::string text = detail::request_text(request, url);
+    const auto until = detail::later(Sync::clock::now(), request.timeout);
+    const detail::owned_fd socket = connect(url, until);
+    bool sent = false;
+    try {
+      return exchange(socket.get(), text, request.method, until, sent);
+    } catch (const detail::malformed_response& e) {
+      throw transport_error(about(url) + e.what(), sent, false);
+    } catch (const std::system_error& e) {
+      throw transport_error(about(url) + e.code().message(), sent, e.code() == std::errc::timed_out);
+    }
+  }
+
+ private:
+  using time_point = typename Sync::clock::time_point;
+
+  static std::string about(const detail::http_url& url) { return "socket_transport: " + url.authority + ": "; }
+
+  static std::system_error failure(int error) { return std::system_error(error, std::generic_category()); }
+
+  /// Waits until one of \p events, an error or a hang-up; returns them, 0 at \p until.
+  static short wait(int fd, short events, time_point until) {
+    pollfd entry{fd, events, 0};
+    for (;;) {
+      const auto left = until - Sync::clock::now();
+      const int ready = ::poll(&entry, 1, detail::poll_timeout(left));
+      if (ready > 0) return entry.revents;
+      if (ready < 0 && errno != EINTR) throw failure(errno);
+      if (ready == 0 && left <= std::chrono::nanoseconds::zero()) return 0;
+    }
+  }
+
+  static detail::owned_fd open_socket(int family) noexcept {
+#if defined(__linux__)
+    return detail::above_standard(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+#else
+    detail::owned_fd fd = detail::above_standard(::socket(family, SOCK_STREAM, 0));
+    if (fd) ::fcntl(fd.get(), F_SETFD, FD_CLOEXEC), ::fcntl(fd.get(), F_SETFL, O_NONBLOCK);
+#if defined(SO_NOSIGPIPE)
+    const int on = 1;
+    if (fd) ::setsockopt(fd.get(), SOL_SOCKET, SO_NOSIGPIPE, &on, sizeof on);
+#endif
+    return fd;
+#endif
+  }
+
+  /// Connects to the first address that answers. Each gets an even share of the time that is left, so that one that
+  /// swallows everything does not keep the next one from being tried.
+  static detail::owned_fd connect(const detail::http_url& url, time_point until) {
+    addrinfo hints{};
+    hints.ai_family = AF_UNSPEC;
+    hints.ai_socktype = SOCK_STREAM;
+    hints.ai_flags = AI_NUMERICSERV;
+    addrinfo* found = nullptr;
+    const int refused = ::getaddrinfo(url.host.c_str(), std::to_string(url.port).c_str(), &hints, &found);
+    if (refused != 0) throw transport_error(about(url) + ::gai_strerror(refused), false, false);
+    const std::unique_ptr<addrinfo, void (*)(addrinfo*)> all(found, ::freeaddrinfo);
+    int left = 0;
+    for (const addrinfo* one = found; one != nullptr; one = one->ai_next) ++left;
+    int error = EADDRNOTAVAIL;
+    for (const addrinfo* one = found; one != nullptr; one = one->ai_next, --left) {
+      const auto now = Sync::clock::now();
+      detail::owned_fd fd = open_socket(one->ai_family);
+      error = fd ? connect_one(fd.get(), *one, now + (until - now) / left) : errno;
+      if (error == 0) return fd;
+    }
+    throw transport_error(about(url) + std::generic_category().message(error), false, error == ETIMEDOUT);
+  }
+
+  /// Returns 0 or an errno.
+  static int connect_one(int fd, const addrinfo& address, time_point until) {
+    if (::connect(fd, address.ai_addr, address.ai_addrlen) == 0) return 0;
+    if (errno != EINPROGRESS && errno != EINTR) return errno;  // interrupted, it goes on like a non-blocking one
+    try {
+      if (wait(fd, POLLOUT, until) == 0) return ETIMEDOUT;
+    } catch (const std::system_error& e) {
+      return e.code().value();
+    }
+    int error = 0;
+    socklen_t size = sizeof error;
+    return ::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) == 0 ? error : errno;
+  }
+
+  /// Sends and receives at the same time: a server may answer, and close, before it has read a long request.
+  static http_response exchange(int fd, std::string_view unsent, const std::string& method, time_point until,
+                                bool& sent) {
+    detail::response_reader reader(method);
+    std::array<char, 16384> chunk;
+    for (;;) {
+      const short ready = wait(fd, unsent.empty() ? POLLIN : POLLIN | POLLOUT, until);
+      if (ready == 0) throw failure(ETIMEDOUT);
+      if (!unsent.empty() && (ready & POLLOUT) != 0) {
+        Sync::here("socket_transport.send");
+        const ssize_t gone = ::send(fd, unsent.data(), unsent.size(), send_flags);
+        if (gone > 0) {
+          sent = true;
+          unsent.remove_prefix(static_cast<std::size_t>(gone));
+        } else if (gone < 0 && !again(errno)) {
+          unsent = {};  // the server has closed: what it said before that is still to be read
+        }
+      }
+      if ((ready & ~POLLOUT) != 0) {
+        const ssize_t got = ::recv(fd, chunk.data(), chunk.size(), 0);
+        if (got < 0 && again(errno)) continue;
+        if (got < 0) throw failure(errno);
+        if (got == 0) reader.finish();
+        if (got == 0 || reader.feed({chunk.data(), static_cast<std::size_t>(got)})) return reader.take();
+      }
+    }
+  }
+
+  static bool again(int error) noexcept {
+    return error == EINTR || error == EAGAIN || error == EWOULDBLOCK;
+  }
+
+#if defined(MSG_NOSIGNAL)
+  static constexpr int send_flags = MSG_NOSIGNAL;
+#else
+  static constexpr int send_flags = 0;
+#endif
+};
+
+using socket_transport = basic_socket_transport<>;
+
+}  // namespace sandbox
+CURFEW_END_NAMESPACE
+#endif  // CURFEW_POSIX
+
+#endif  // CURFEW_SANDBOX_TRANSPORT_HPP
+// ---- end curfew/sandbox/transport.hpp
+
+CURFEW_BEGIN_NAMESPACE
+namespace sandbox {
+
+struct aio_rest_options {
+  std::string url;
+  std::string api_key = {};  ///< sent as X-API-Key when not empty
+};
+
+/// Thread safety: every member from any thread, as far as the transport allows it. There is no state and no lock.
+/// Waiting: `create` at most 30 s for the provisioner, 60 s for the sandbox to answer, and 15 s to undo; the others 10
+/// to 15 s. Exceptions: backend_error, and std::invalid_argument for input that cannot be meant.
+///
+/// The provisioner gives its sandboxes their environment; the request's is not sent.
+template <transport Transport, class Sync = std_sync>
+class aio_rest_backend {
+ public:
+  /// Sends nothing. \throws std::invalid_argument for a malformed url or key, or an https url with a transport that
+  /// cannot
+  explicit aio_rest_backend(aio_rest_options options, std::shared_ptr<Transport> carrier = nullptr)
+      : server_(who, std::move(options.url), headers(options.api_key), std::move(carrier)) {}
+
+  /// Returns once the sandbox answers. \throws backend_error when it does not come to that; the sandbox has then been
+  /// deleted, or the error's leftover is its id
+  sandbox_info create(const create_request& request) {
+    if (!is_id(request.id))
+      throw std::invalid_argument(std::string(who) + ": bad sandbox id \"" + detail::printable(request.id) + "\"");
+    const std::string body = detail::json_writer()
+                                 .add("sandbox_id", request.id)
+                                 .add("thread_id", request.owner.thread)
+                                 .add("user_id", request.owner.user)
+                                 .str();
+    try {
+      const http_response response = server_.send("POST", root, body, std::chrono::seconds(30));
+      if (response.status != 200) throw server_.status_error("POST", root, response.status);
+      sandbox_info made{request.id, detail::parse_json(response.body).at("sandbox_url").string()};
+      if (!ready(made.endpoint))
+        throw server_.error("POST", root, backend_fault::timed_out, "the sandbox does not become ready");
+      return made;
+    } catch (const transport_error& e) {
+      const auto error = server_.error("POST", root, detail::fault_of(e), e.what());
+      if (!e.sent()) throw error;
+      undo(request.id, error);
+    } catch (const backend_error& e) {
+      if (e.status() >= 400 && e.status() < 500) throw;
+      undo(request.id, e);
+    }
+  }
+
+  bool destroy(const std::string& id) {
+    if (!is_id(id)) return false;
+    try {
+      const int status = server_.call("DELETE", path_of(id), {}, std::chrono::seconds(15)).status;
+      return status == 200 || status == 204 || status == 404;
+    } catch (const backend_error&) {
+      return false;
+    }
+  }
+
+  liveness probe(const std::string& id) {
+    if (!is_id(id)) return liveness::unknown;
+    try {
+      const http_response response = server_.call("GET", path_of(id), {}, std::chrono::seconds(10));
+      if (response.status == 404) return liveness::dead;
+      if (response.status != 200) return liveness::unknown;
+      const std::string status = detail::parse_json(response.body).text_or_empty("status");
+      if (status == "Running") return liveness::alive;
+      return status == "Succeeded" || status == "Failed" ? liveness::dead : liveness::unknown;
+    } catch (const backend_error&) {
+      return liveness::unknown;
+    }
+  }
+
+  /// The sandbox of that id, if it runs.
+  std::optional<sandbox_info> find(const std::string& request_id) {
+    if (!is_id(request_id)) return {};
+    const std::string path = path_of(request_id);
+    const http_response response = server_.call("GET", path, {}, std::chrono::seconds(10));
+    if (response.status == 404) return {};
+    if (response.status != 200) throw server_.status_error("GET", path, response.status);
+    const detail::json_value found = detail::parse_json(response.body);
+    if (found.text_or_empty("status") != "Running") return {};
+    return sandbox_info{request_id, found.at("sandbox_url").string()};
+  }
+
+  std::vector<sandbox_info> list() {
+    const http_response response = server_.call("GET", root, {}, std::chrono::seconds(10));
+    if (response.status != 200) throw server_.status_error("GET", root, response.status);
+    std::vector<sandbox_info> all;
+    const detail::json_value answer = detail::parse_json(response.body);
+    for (const detail::json_value& item : answer.at("sandboxes").array()) {
+      sandbox_info info{item.text_or_empty("sandbox_id"), item.text_or_empty("sandbox_url")};
+      if (is_id(info.id) && !info.endpoint.empty()) all.push_back(std::move(info));
+    }
+    return all;
+  }
+
+ private:
+  static constexpr const char* who = "aio_rest_backend";
+  static constexpr const char* root = "/api/sandboxes";
+
+  static bool is_id(const std::string& id) noexcept { return detail::is_sandbox_id(id, detail::colon::allowed); }
+  static std::string path_of(const std::string& id) { return std::string(root) + "/" + detail::percent_encode(id); }
+
+  static http_headers headers(const std::string& key) {
+    if (!detail::is_header_value(key))
+      throw std::invalid_argument(std::string(who) + ": a control character in the api key");
+    return key.empty() ? http_headers{} : http_headers{{"X-API-Key", key}};
+  }
+
+  bool ready(const std::string& endpoint) const {
+    try {
+      return detail::wait_until_ready<Sync>(server_.carrier(), endpoint, std::chrono::seconds(60));
+    } catch (const std::invalid_argument&) {
+      throw server_.error("POST", root, backend_fault::bad_response, "a sandbox_url that is no url for this transport");
+    }
+  }
+
+  /// The end of a create that may have made a sandbox which cannot be used.
+  [[noreturn]] void undo(const std::string& id, const backend_error& why) {
+    if (destroy(id)) throw why;
+    throw backend_error(why.fault(), std::string(why.what()) + "; it could not be deleted", id, why.status());
+  }
+
+  const detail::rest_server<Transport> server_;
+};
+
+}  // namespace sandbox
+CURFEW_END_NAMESPACE
+
+#endif  // CURFEW_SANDBOX_AIO_REST_BACKEND_HPP
+// ---- end curfew/sandbox/aio_rest_backend.hpp
+
 // curfew/sandbox/backend.hpp: above
 
 // ---- begin curfew/sandbox/e2b.hpp
@@ -11701,6 +13139,293 @@ CURFEW_END_NAMESPACE
 #endif  // CURFEW_SANDBOX_E2B_HPP
 // ---- end curfew/sandbox/e2b.hpp
 
+// ---- begin curfew/sandbox/e2b_rest_backend.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// Sandboxes of an E2B control plane, over its REST interface. The server chooses the ids, keeps the time to live and
+/// ends what has outlived it; metadata on each sandbox say which provider and which request it was made for. See
+/// docs/design/backends.md.
+
+#ifndef CURFEW_SANDBOX_E2B_REST_BACKEND_HPP
+#define CURFEW_SANDBOX_E2B_REST_BACKEND_HPP
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+// curfew/detail/config.hpp: above
+
+// curfew/detail/deadline.hpp: above
+
+// curfew/detail/http_message.hpp: above
+
+// curfew/detail/http_rest.hpp: above
+
+// curfew/detail/http_types.hpp: above
+
+// curfew/detail/http_url.hpp: above
+
+// curfew/detail/json.hpp: above
+
+// curfew/detail/process_identity.hpp: above
+
+// curfew/detail/sync.hpp: above
+
+// curfew/detail/text.hpp: above
+
+// curfew/sandbox/backend.hpp: above
+
+// curfew/sandbox/transport.hpp: above
+
+CURFEW_BEGIN_NAMESPACE
+namespace sandbox {
+
+struct e2b_rest_options {
+  std::string api_key = {};  ///< empty: the environment variable E2B_API_KEY
+  std::string domain = "e2b.app";
+  std::string api_url = {};  ///< empty: https://api.<domain>
+  std::string template_id = "code-interpreter-v1";
+  std::string tag = "curfew";  ///< marks the sandboxes of one fleet of providers; others are never touched
+  std::chrono::milliseconds request_timeout = std::chrono::seconds(60);
+};
+
+/// Thread safety: every member from any thread, as far as the transport allows it. There is no state and no lock.
+/// Waiting: a call waits for its requests, each at most `request_timeout`, and an inventory for all of its pages at
+/// most its budget. Exceptions: backend_error, and std::invalid_argument for input that cannot be meant. Cost: one
+/// request a call; an inventory one a hundred sandboxes; a create with a lost answer one look-up and one request for
+/// each sandbox that it finds.
+///
+/// A create that has no usable answer may have made a sandbox. Every create therefore carries a number of its own; a
+/// lost one is looked up by that number and what is found is deleted before the error is thrown. When even that cannot
+/// be confirmed the error is `ambiguous`, and its leftover, `attempt:<number>`, makes `destroy` look again.
+template <transport Transport, class Sync = std_sync>
+class e2b_rest_backend {
+ public:
+  /// Sends nothing. \throws std::invalid_argument without an api key, for a malformed url or domain, for an empty tag
+  /// or template, a timeout that is not positive, or an https url with a transport that cannot
+  explicit e2b_rest_backend(e2b_rest_options options = {}, std::shared_ptr<Transport> carrier = nullptr)
+      : options_(checked(std::move(options))),
+        server_(who, options_.api_url, {{"X-API-Key", options_.api_key}}, std::move(carrier)) {}
+
+  /// \throws backend_error `rejected`, `conflict` or `unavailable` when nothing was made; `timed_out`, `unavailable` or
+  /// `bad_response` when what a lost request had made is gone again; `ambiguous` otherwise
+  sandbox_info create(const create_request& request) {
+    if (!is_id(request.id))
+      throw std::invalid_argument(std::string(who) + ": bad request id \"" + detail::printable(request.id) + "\"");
+    if (request.time_to_live < std::chrono::seconds::zero())
+      throw std::invalid_argument(std::string(who) + ": negative time to live");
+    detail::check_environment(request.environment, who);
+    const std::string attempt = detail::random_id();
+    detail::json_writer body;
+    body.add("templateID", options_.template_id);
+    if (request.time_to_live.count() != 0) body.add("timeout", request.time_to_live.count());
+    body.add("metadata", std::map<std::string, std::string>{{"curfew_provider", options_.tag},
+                                                            {"curfew_request", request.id},
+                                                            {"curfew_user", request.owner.user},
+                                                            {"curfew_thread", request.owner.thread},
+                                                            {"curfew_attempt", attempt}});
+    body.add("envVars", request.environment);
+    try {
+      const http_response response = server_.send("POST", "/sandboxes", body.str(), options_.request_timeout);
+      if (response.status < 200 || response.status >= 300)
+        throw server_.status_error("POST", "/sandboxes", response.status);
+      const detail::json_value made = detail::parse_json(response.body);
+      if (!is_id(made.at("sandboxID").string()))
+        throw server_.error("POST", "/sandboxes", backend_fault::bad_response, "an id that cannot be one");
+      return describe(made, request.id);
+    } catch (const transport_error& e) {
+      const auto error = server_.error("POST", "/sandboxes", detail::fault_of(e), e.what());
+      if (!e.sent()) throw error;
+      undo(attempt, error);
+    } catch (const backend_error& e) {
+      if (e.status() >= 400 && e.status() < 500) throw;
+      undo(attempt, e);
+    }
+  }
+
+  bool destroy(const std::string& id) {
+    if (id.starts_with(attempt_prefix)) return destroy_attempt(id.substr(attempt_prefix.size()));
+    if (!is_id(id)) return false;
+    try {
+      const int status = server_.call("DELETE", path_of(id), {}, options_.request_timeout).status;
+      return status == 204 || status == 404;
+    } catch (const backend_error&) {
+      return false;
+    }
+  }
+
+  liveness probe(const std::string& id) {
+    if (!is_id(id) || id.starts_with(attempt_prefix)) return liveness::unknown;
+    try {
+      const http_response response = server_.call("GET", path_of(id), {}, options_.request_timeout);
+      if (response.status == 404) return liveness::dead;
+      if (response.status != 200) return liveness::unknown;
+      const std::string state = detail::parse_json(response.body).text_or_empty("state");
+      return state == "running" ? liveness::alive : state == "paused" ? liveness::dead : liveness::unknown;
+    } catch (const backend_error&) {
+      return liveness::unknown;
+    }
+  }
+
+  /// From now on the sandbox has that long. False when it is gone.
+  bool set_timeout(const std::string& id, std::chrono::seconds timeout) {
+    if (!is_id(id) || timeout < std::chrono::seconds::zero())
+      throw std::invalid_argument(std::string(who) + ": bad id or negative timeout");
+    const std::string path = path_of(id) + "/timeout";
+    const std::string body = detail::json_writer().add("timeout", timeout.count()).str();
+    const int status = server_.call("POST", path, body, options_.request_timeout).status;
+    if (status == 204) return true;
+    if (status == 404) return false;
+    throw server_.status_error("POST", path, status);
+  }
+
+  /// As list_within with its default pages and items, and no bound on time but the requests' own. \throws backend_error
+  /// also when that is not all
+  std::vector<sandbox_info> list() {
+    listing all = list_within({.max_time = std::chrono::nanoseconds::max()});
+    if (!all.complete)
+      throw server_.error("GET", list_path, backend_fault::unavailable, "more sandboxes than an inventory may have");
+    return std::move(all.items);
+  }
+
+  /// Every sandbox with the tag, running or paused. A bound that is met makes the listing incomplete; an error throws.
+  listing list_within(const list_budget& budget) {
+    listing all;
+    all.complete = each_with("curfew_provider", options_.tag, budget, [&](const detail::json_value& item) {
+      all.items.push_back(describe(item, metadata_of(item, "curfew_request")));
+    });
+    return all;
+  }
+
+  /// The running sandbox that was made for this request; of several the one with the smallest id.
+  std::optional<sandbox_info> find(const std::string& request_id) {
+    std::optional<sandbox_info> best;
+    if (!is_id(request_id)) return best;
+    each_with("curfew_request", request_id, {}, [&](const detail::json_value& item) {
+      if (item.text_or_empty("state") != "running") return;
+      sandbox_info found = describe(item, request_id);
+      if (!best || found.id < best->id) best = std::move(found);
+    });
+    return best;
+  }
+
+ private:
+  static constexpr const char* who = "e2b_rest_backend";
+  static constexpr const char* list_path = "/v2/sandboxes";
+  static constexpr std::string_view attempt_prefix = "attempt:";
+
+  static bool is_id(std::string_view id) noexcept { return detail::is_sandbox_id(id, detail::colon::allowed); }
+  static std::string path_of(const std::string& id) { return "/sandboxes/" + detail::percent_encode(id); }
+
+  static e2b_rest_options checked(e2b_rest_options o) {
+    const auto require = [](bool holds, const char* what) {
+      if (!holds) throw std::invalid_argument(std::string(who) + ": " + what);
+    };
+    if (o.api_key.empty()) {
+      const char* const key = std::getenv("E2B_API_KEY");
+      if (key != nullptr) o.api_key = key;
+    }
+    require(!o.api_key.empty(), "no api key, and none in E2B_API_KEY");
+    require(detail::is_header_value(o.api_key), "a control character in the api key");
+    require(detail::is_host(o.domain), "bad domain");
+    require(!o.template_id.empty() && !o.tag.empty(), "empty template_id or tag");
+    require(detail::is_utf8(o.template_id) && detail::is_utf8(o.tag), "template_id or tag is not UTF-8");
+    require(o.request_timeout > std::chrono::milliseconds::zero(), "request_timeout is not positive");
+    if (o.api_url.empty()) o.api_url = "https://api." + o.domain;
+    return o;
+  }
+
+  static std::string metadata_of(const detail::json_value& item, const char* key) {
+    const detail::json_value* const metadata = item.find("metadata");
+    return metadata != nullptr ? metadata->text_or_empty(key) : std::string();
+  }
+
+  sandbox_info describe(const detail::json_value& item, const std::string& request_id) const {
+    const std::string& id = item.at("sandboxID").string();
+    const std::string said = item.text_or_empty("domain");
+    return {id, "https://49983-" + id + "." + (detail::is_host(said) ? said : options_.domain), request_id};
+  }
+
+  /// Calls \p take for each sandbox that has the pair in its metadata and bears our tag. False when a bound of
+  /// \p budget was met. What the server filters is filtered again: what one that ignores the filter answers must not be
+  /// taken for ours, least of all by those who delete what they find.
+  template <class Take>
+  bool each_with(const char* key, const std::string& value, const list_budget& budget, const Take& take) {
+    using std::chrono::milliseconds;
+    const std::string pair = detail::percent_encode(key) + "=" + detail::percent_encode(value);
+    const std::string first =
+        list_path + ("?metadata=" + detail::percent_encode(pair)) + "&state=running,paused&limit=100";
+    const auto until = detail::later(Sync::clock::now(), budget.max_time);
+    std::size_t seen = 0;
+    std::string path = first;
+    for (std::size_t page = 0; page < budget.max_pages; ++page) {
+      const auto left = std::chrono::floor<milliseconds>(until - Sync::clock::now());
+      if (left <= milliseconds::zero()) return false;
+      http_response response;
+      try {
+        response = server_.call("GET", path, {}, std::min(left, options_.request_timeout));
+      } catch (const backend_error& e) {
+        if (e.fault() == backend_fault::timed_out && left < options_.request_timeout) return false;
+        throw;
+      }
+      if (response.status != 200) throw server_.status_error("GET", path, response.status);
+      const detail::json_value items = detail::parse_json(response.body);
+      for (const detail::json_value& item : items.array()) {
+        if (metadata_of(item, key) != value || metadata_of(item, "curfew_provider") != options_.tag) continue;
+        if (!is_id(item.at("sandboxID").string()))
+          throw server_.error("GET", path, backend_fault::bad_response, "an id that cannot be one");
+        if (seen++ == budget.max_items) return false;
+        take(item);
+      }
+      const std::string* const next = response.header("X-Next-Token");
+      if (next == nullptr || next->empty()) return true;
+      path = first + "&nextToken=" + detail::percent_encode(*next);
+    }
+    return false;
+  }
+
+  bool destroy_attempt(const std::string& attempt) {
+    if (!is_id(attempt)) return false;
+    try {
+      std::vector<std::string> hits;
+      bool gone = each_with("curfew_attempt", attempt, {},
+                            [&](const detail::json_value& item) { hits.push_back(item.at("sandboxID").string()); });
+      for (const std::string& id : hits) gone = destroy(id) && gone;
+      return gone;
+    } catch (const backend_error&) {
+      return false;
+    }
+  }
+
+  /// The end of a create with a lost answer.
+  [[noreturn]] void undo(const std::string& attempt, const backend_error& why) {
+    if (destroy_attempt(attempt)) throw why;
+    throw backend_error(backend_fault::ambiguous,
+                        std::string(why.what()) + "; what it made could not be confirmed gone",
+                        std::string(attempt_prefix) + attempt, why.status());
+  }
+
+  const e2b_rest_options options_;
+  const detail::rest_server<Transport> server_;
+};
+
+}  // namespace sandbox
+CURFEW_END_NAMESPACE
+
+#endif  // CURFEW_SANDBOX_E2B_REST_BACKEND_HPP
+// ---- end curfew/sandbox/e2b_rest_backend.hpp
+
 // curfew/sandbox/lease_store.hpp: above
 
 // ---- begin curfew/sandbox/process_backend.hpp
@@ -11782,144 +13507,9 @@ CURFEW_END_NAMESPACE
 
 // curfew/detail/config.hpp: above
 
-// ---- begin curfew/detail/descriptor.hpp
-// SPDX-License-Identifier: MIT
-// Copyright (c) 2026 the curfew authors
+// curfew/detail/descriptor.hpp: above
 
-/// \file
-/// Descriptors that are owned, closed on exec, and kept away from the standard streams. POSIX only.
-
-#ifndef CURFEW_DETAIL_DESCRIPTOR_HPP
-#define CURFEW_DETAIL_DESCRIPTOR_HPP
-
-#include <cerrno>
-#include <utility>
-
-// curfew/detail/config.hpp: above
-
-#if CURFEW_POSIX
-#include <fcntl.h>
-#include <unistd.h>
-
-CURFEW_BEGIN_NAMESPACE
-namespace detail {
-
-/// A descriptor that is closed once. Moved-from and default-made ones hold none.
-class owned_fd {
- public:
-  owned_fd() noexcept = default;
-  explicit owned_fd(int fd) noexcept : fd_(fd) {}
-  owned_fd(owned_fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  owned_fd& operator=(owned_fd&& other) noexcept {
-    if (this != &other) {
-      reset();
-      fd_ = std::exchange(other.fd_, -1);
-    }
-    return *this;
-  }
-  ~owned_fd() { reset(); }
-
-  void reset() noexcept {
-    if (fd_ < 0) return;
-    const int kept = errno;
-    ::close(std::exchange(fd_, -1));
-    errno = kept;
-  }
-  int release() noexcept { return std::exchange(fd_, -1); }
-  int get() const noexcept { return fd_; }
-  explicit operator bool() const noexcept { return fd_ >= 0; }
-
- private:
-  int fd_ = -1;
-};
-
-/// Takes over \p fd and moves it above the standard three, so that a host that has closed its own standard streams
-/// does not get a pipe in their place. Empty on failure, with errno set.
-inline owned_fd above_standard(int fd) noexcept {
-  owned_fd low(fd);
-  if (fd < 0 || fd > STDERR_FILENO) return low;
-  return owned_fd(::fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
-}
-
-/// A close-on-exec pipe above the standard three. False on failure, with errno set and both ends empty.
-inline bool make_pipe(owned_fd& read_end, owned_fd& write_end) noexcept {
-  int ends[2];
-#if defined(__linux__)
-  if (::pipe2(ends, O_CLOEXEC) != 0) return false;
-#else
-  if (::pipe(ends) != 0) return false;
-  for (const int end : ends) ::fcntl(end, F_SETFD, FD_CLOEXEC);
-#endif
-  read_end = above_standard(ends[0]);
-  write_end = above_standard(ends[1]);
-  if (read_end && write_end) return true;
-  read_end.reset();
-  write_end.reset();
-  return false;
-}
-
-}  // namespace detail
-CURFEW_END_NAMESPACE
-#endif  // CURFEW_POSIX
-
-#endif  // CURFEW_DETAIL_DESCRIPTOR_HPP
-// ---- end curfew/detail/descriptor.hpp
-
-// ---- begin curfew/detail/text.hpp
-// SPDX-License-Identifier: MIT
-// Copyright (c) 2026 the curfew authors
-
-/// \file
-/// Text that comes from outside: made fit for a message, and compared without regard to case. ASCII alone counts, and
-/// no locale is asked: what a server or a tool writes does not depend on where the host runs.
-
-#ifndef CURFEW_DETAIL_TEXT_HPP
-#define CURFEW_DETAIL_TEXT_HPP
-
-#include <algorithm>
-#include <cstddef>
-#include <string>
-#include <string_view>
-
-// curfew/detail/config.hpp: above
-
-CURFEW_BEGIN_NAMESPACE
-namespace detail {
-
-/// Text from outside, fit for an error message.
-inline std::string printable(std::string text, std::size_t most = 128) {
-  if (text.size() > most) text.resize(most);
-  std::replace_if(
-      text.begin(), text.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
-  return text;
-}
-
-constexpr char lower(char c) noexcept {
-  return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-}
-
-inline bool equal_ignoring_case(std::string_view a, std::string_view b) noexcept {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](char x, char y) { return lower(x) == lower(y); });
-}
-
-inline bool contains_ignoring_case(std::string_view text, std::string_view part) noexcept {
-  return std::search(text.begin(), text.end(), part.begin(), part.end(),
-                     [](char x, char y) { return lower(x) == lower(y); }) != text.end();
-}
-
-/// Without the blanks at both ends.
-constexpr std::string_view trimmed(std::string_view text) noexcept {
-  constexpr std::string_view blanks = " \t\r\n";
-  const std::size_t first = text.find_first_not_of(blanks);
-  return first == std::string_view::npos ? std::string_view()
-                                         : text.substr(first, text.find_last_not_of(blanks) - first + 1);
-}
-
-}  // namespace detail
-CURFEW_END_NAMESPACE
-
-#endif  // CURFEW_DETAIL_TEXT_HPP
-// ---- end curfew/detail/text.hpp
+// curfew/detail/text.hpp: above
 
 #if CURFEW_POSIX
 #include <fcntl.h>
@@ -12603,42 +14193,7 @@ CURFEW_END_NAMESPACE
 
 // curfew/detail/config.hpp: above
 
-// ---- begin curfew/detail/deadline.hpp
-// SPDX-License-Identifier: MIT
-// Copyright (c) 2026 the curfew authors
-
-/// \file
-/// Deadlines that cannot overflow, and what is left of one as poll() wants it.
-
-#ifndef CURFEW_DETAIL_DEADLINE_HPP
-#define CURFEW_DETAIL_DEADLINE_HPP
-
-#include <algorithm>
-#include <chrono>
-
-// curfew/detail/config.hpp: above
-
-CURFEW_BEGIN_NAMESPACE
-namespace detail {
-
-/// The point \p d after \p now, or the last one there is.
-template <class TimePoint>
-TimePoint later(TimePoint now, std::chrono::nanoseconds d) noexcept {
-  return d > TimePoint::max() - now ? TimePoint::max() : now + d;
-}
-
-/// Milliseconds for poll(), rounded up so that a wait never spins, and capped at a minute so that it never overflows.
-inline int poll_timeout(std::chrono::nanoseconds left) noexcept {
-  using std::chrono::milliseconds;
-  if (left <= std::chrono::nanoseconds::zero()) return 0;
-  return static_cast<int>(std::min(milliseconds(60'000), std::chrono::ceil<milliseconds>(left)).count());
-}
-
-}  // namespace detail
-CURFEW_END_NAMESPACE
-
-#endif  // CURFEW_DETAIL_DEADLINE_HPP
-// ---- end curfew/detail/deadline.hpp
+// curfew/detail/deadline.hpp: above
 
 // curfew/detail/descriptor.hpp: above
 
@@ -13299,661 +14854,7 @@ CURFEW_END_NAMESPACE
 
 // curfew/sandbox/sandbox_pool.hpp: above
 
-// ---- begin curfew/sandbox/transport.hpp
-// SPDX-License-Identifier: MIT
-// Copyright (c) 2026 the curfew authors
-
-/// \file
-/// How the REST backends reach their servers: the transport concept with its values and its error, and a transport for
-/// plain http over POSIX sockets that needs no library. For https there is curl_transport.hpp; a transport of one's own
-/// is any class with a `send`.
-
-#ifndef CURFEW_SANDBOX_TRANSPORT_HPP
-#define CURFEW_SANDBOX_TRANSPORT_HPP
-
-#include <array>
-#include <cerrno>
-#include <chrono>
-#include <memory>
-#include <stdexcept>
-#include <string>
-#include <string_view>
-#include <system_error>
-
-// curfew/detail/config.hpp: above
-
-// curfew/detail/deadline.hpp: above
-
-// curfew/detail/descriptor.hpp: above
-
-// ---- begin curfew/detail/http_message.hpp
-// SPDX-License-Identifier: MIT
-// Copyright (c) 2026 the curfew authors
-
-/// \file
-/// HTTP/1.1 messages: a request as text, and a reader of responses that is given bytes as they come. No I/O. The reader
-/// is strict where leniency lets two parties see two different messages: one way to end a line, one way to say where a
-/// body ends, no folded headers.
-
-#ifndef CURFEW_DETAIL_HTTP_MESSAGE_HPP
-#define CURFEW_DETAIL_HTTP_MESSAGE_HPP
-
-#include <algorithm>
-#include <charconv>
-#include <cstddef>
-#include <optional>
-#include <stdexcept>
-#include <string>
-#include <string_view>
-#include <system_error>
-#include <utility>
-
-// curfew/detail/config.hpp: above
-
-// ---- begin curfew/detail/http_types.hpp
-// SPDX-License-Identifier: MIT
-// Copyright (c) 2026 the curfew authors
-
-/// \file
-/// One HTTP exchange as values, the error of one that did not come to its end, and what a transport is.
-
-#ifndef CURFEW_DETAIL_HTTP_TYPES_HPP
-#define CURFEW_DETAIL_HTTP_TYPES_HPP
-
-#include <chrono>
-#include <concepts>
-#include <stdexcept>
-#include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
-
-// curfew/detail/config.hpp: above
-
-// curfew/detail/text.hpp: above
-
-CURFEW_BEGIN_NAMESPACE
-namespace sandbox {
-
-/// Names and values as they go over the wire; names are compared without regard to case.
-using http_headers = std::vector<std::pair<std::string, std::string>>;
-
-struct http_request {
-  std::string method;
-  std::string url;  ///< absolute
-  http_headers headers;
-  std::string body;
-  std::chrono::milliseconds timeout = std::chrono::seconds(30);  ///< for the whole exchange, connecting included
-};
-
-struct http_response {
-  int status = 0;
-  http_headers headers;
-  std::string body;
-
-  /// The value of the first header of that name; null without one.
-  const std::string* header(std::string_view name) const noexcept {
-    for (const auto& [key, value] : headers)
-      if (detail::equal_ignoring_case(key, name)) return &value;
-    return nullptr;
-  }
-};
-
-/// An exchange that has no response. What it means for the caller depends on `sent()`: true when the server may have
-/// seen the request, and so may have acted on it.
-class transport_error : public std::runtime_error {
- public:
-  transport_error(const std::string& message, bool sent, bool timed_out)
-      : std::runtime_error(message), sent_(sent), timed_out_(timed_out) {}
-
-  bool sent() const noexcept { return sent_; }
-  bool timed_out() const noexcept { return timed_out_; }
-
- private:
-  bool sent_;
-  bool timed_out_;
-};
-
-/// What carries a request to a server and brings the response back: any response, whatever its status. It follows no
-/// redirect and repeats nothing, since only the caller knows what may be repeated. It throws transport_error when there
-/// is no response, and std::invalid_argument for a request that it cannot send. It may be called from many threads at
-/// once.
-template <class T>
-concept transport = requires(T& t, const http_request& request) {
-  { t.send(request) } -> std::same_as<http_response>;
-};
-
-}  // namespace sandbox
-CURFEW_END_NAMESPACE
-
-#endif  // CURFEW_DETAIL_HTTP_TYPES_HPP
-// ---- end curfew/detail/http_types.hpp
-
-// ---- begin curfew/detail/http_url.hpp
-// SPDX-License-Identifier: MIT
-// Copyright (c) 2026 the curfew authors
-
-/// \file
-/// The urls the kit speaks: http and https, a host, a port, a path and a query. Narrower than the standard on purpose:
-/// what is refused here (credentials, fragments, blanks, control characters) has no business in a request.
-
-#ifndef CURFEW_DETAIL_HTTP_URL_HPP
-#define CURFEW_DETAIL_HTTP_URL_HPP
-
-#include <algorithm>
-#include <charconv>
-#include <cstddef>
-#include <cstdint>
-#include <stdexcept>
-#include <string>
-#include <string_view>
-#include <system_error>
-
-// curfew/detail/config.hpp: above
-
-// curfew/detail/text.hpp: above
-
-CURFEW_BEGIN_NAMESPACE
-namespace detail {
-
-struct http_url {
-  bool secure = false;
-  std::string host;  ///< without the brackets of an IPv6 address
-  std::uint16_t port = 0;
-  std::string authority;  ///< as in the url
-  std::string target;     ///< path and query, never empty
-};
-
-constexpr bool is_ascii_alnum(char c) noexcept {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
-}
-
-/// A host name, an IPv4 address, or an IPv6 address without its brackets.
-inline bool is_host(std::string_view host) noexcept {
-  const bool numeric = host.find(':') != std::string_view::npos;
-  return !host.empty() && host.size() <= 255 && host.front() != '-' &&
-         std::all_of(host.begin(), host.end(), [numeric](char c) {
-           return is_ascii_alnum(c) || c == '.' || (numeric ? c == ':' : c == '-' || c == '_');
-         });
-}
-
-/// A host as it stands in a url.
-inline std::string bracketed(const std::string& host) {
-  return host.find(':') != std::string::npos ? "[" + host + "]" : host;
-}
-
-/// Everything but letters, digits and `-._~` as %XX.
-inline std::string percent_encode(std::string_view text) {
-  constexpr const char* digits = "0123456789ABCDEF";
-  std::string result;
-  for (const char c : text) {
-    if (is_ascii_alnum(c) || c == '-' || c == '.' || c == '_' || c == '~') {
-      result += c;
-    } else {
-      const auto byte = static_cast<unsigned char>(c);
-      (((result += '%') += digits[byte >> 4]) += digits[byte & 0xf]);
-    }
-  }
-  return result;
-}
-
-/// Throws std::invalid_argument, led by \p who, for what is no such url. The url is not repeated in the message: it may
-/// be a secret.
-inline http_url parse_url(std::string_view text, const char* who) {
-  const auto require = [who](bool holds, const char* what) {
-    if (!holds) throw std::invalid_argument(std::string(who) + ": bad url: " + what);
-  };
-  require(std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c <= '~'; }),
-          "a blank, a control or a non-ASCII character");
-  require(text.find('#') == std::string_view::npos, "a fragment");
-  http_url url;
-  const std::size_t mark = text.find("://");
-  require(mark != std::string_view::npos, "no scheme");
-  url.secure = equal_ignoring_case(text.substr(0, mark), "https");
-  require(url.secure || equal_ignoring_case(text.substr(0, mark), "http"), "the scheme is neither http nor https");
-  text.remove_prefix(mark + 3);
-
-  const std::size_t end = std::min(text.find_first_of("/?"), text.size());
-  std::string_view authority = text.substr(0, end);
-  url.authority = authority;
-  url.target = text.substr(end);
-  if (url.target.empty() || url.target.front() == '?') url.target.insert(0, "/");
-  require(authority.find('@') == std::string_view::npos, "credentials");
-
-  const bool brackets = authority.starts_with('[');
-  const std::size_t host_end = brackets ? authority.find(']') : std::min(authority.find(':'), authority.size());
-  require(host_end != std::string_view::npos, "an unclosed bracket");
-  url.host = brackets ? authority.substr(1, host_end - 1) : authority.substr(0, host_end);
-  require(is_host(url.host) && brackets == (url.host.find(':') != std::string::npos), "the host");
-  authority.remove_prefix(host_end + (brackets ? 1 : 0));
-
-  url.port = url.secure ? 443 : 80;
-  if (!authority.empty()) {
-    const char* const last = authority.data() + authority.size();
-    const auto [stop, error] = std::from_chars(authority.data() + 1, last, url.port);
-    require(authority.front() == ':' && error == std::errc() && stop == last && url.port != 0, "the port");
-  }
-  return url;
-}
-
-/// A base url without the slashes at its end, so that a path can follow. Throws as parse_url does.
-inline std::string base_url(std::string text, const char* who) {
-  while (text.ends_with('/')) text.pop_back();
-  if (parse_url(text, who).target.find('?') != std::string::npos)
-    throw std::invalid_argument(std::string(who) + ": bad url: a base url with a query");
-  return text;
-}
-
-}  // namespace detail
-CURFEW_END_NAMESPACE
-
-#endif  // CURFEW_DETAIL_HTTP_URL_HPP
-// ---- end curfew/detail/http_url.hpp
-
-// curfew/detail/text.hpp: above
-
-CURFEW_BEGIN_NAMESPACE
-namespace detail {
-
-/// What a server sent is no response, or not a whole one.
-class malformed_response : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
-
-inline constexpr std::size_t most_http_head = std::size_t{64} << 10;  ///< of all heads and trailers of one exchange
-inline constexpr std::size_t most_http_body = std::size_t{8} << 20;
-
-inline bool is_http_token(std::string_view text) noexcept {
-  constexpr std::string_view marks = "!#$%&'*+-.^_`|~";
-  return !text.empty() && std::all_of(text.begin(), text.end(), [marks](char c) {
-    return is_ascii_alnum(c) || marks.find(c) != std::string_view::npos;
-  });
-}
-
-inline bool is_header_value(std::string_view text) noexcept {
-  return std::none_of(text.begin(), text.end(),
-                      [](char c) { return (static_cast<unsigned char>(c) < ' ' && c != '\t') || c == '\x7f'; });
-}
-
-/// Throws std::invalid_argument for a method or a header that could be read as more than it is, and for the headers
-/// that the transport writes itself.
-inline void check_request(const sandbox::http_request& request, const char* who) {
-  const auto require = [who](bool holds, const char* what) {
-    if (!holds) throw std::invalid_argument(std::string(who) + ": " + what);
-  };
-  require(is_http_token(request.method), "bad method");
-  require(request.timeout > std::chrono::milliseconds::zero(), "the timeout is not positive");
-  for (const auto& [name, value] : request.headers) {
-    require(is_http_token(name), "bad header name");
-    require(is_header_value(value), "a control character in a header");
-    for (const char* const own : {"host", "connection", "content-length", "transfer-encoding"})
-      require(!equal_ignoring_case(name, own),
-              "Host, Connection, Content-Length and Transfer-Encoding are not to be set");
-  }
-}
-
-/// A checked request as it goes over the wire; the server closes the connection after its response.
-inline std::string request_text(const sandbox::http_request& request, const http_url& url) {
-  std::string text = request.method + " " + url.target + " HTTP/1.1\r\nHost: " + url.authority + "\r\n";
-  for (const auto& [name, value] : request.headers) text.append(name).append(": ").append(value).append("\r\n");
-  if (!request.body.empty() || request.method == "POST" || request.method == "PUT" || request.method == "PATCH")
-    text += "Content-Length: " + std::to_string(request.body.size()) + "\r\n";
-  return text.append("Connection: close\r\n\r\n").append(request.body);
-}
-
-/// Reads one response.
-///
-///   head -> head          an interim response (1xx) was skipped
-///   head -> done          a status or a method without a body
-///   head -> sized         Content-Length
-///   head -> until_end     neither a length nor chunks: the end of the connection ends the body
-///   head -> chunk_size -> chunk -> chunk_end -> chunk_size ... -> trailer -> done
-class response_reader {
- public:
-  explicit response_reader(std::string_view method) : bodyless_(method == "HEAD") {}
-
-  /// Takes what has come; true once the response is complete, and what comes later is not looked at. Throws
-  /// malformed_response.
-  bool feed(std::string_view bytes) {
-    input_.append(bytes);
-    while (step()) {
-    }
-    input_.erase(0, std::exchange(at_, 0));
-    return state_ == state::done;
-  }
-
-  /// Nothing more will come. Throws malformed_response when something is missing.
-  void finish() {
-    if (state_ == state::until_end) state_ = state::done;
-    require(state_ == state::done, heads_ == 0 && input_.empty() ? "closed without a response" : "half a response");
-  }
-
-  /// The complete response.
-  sandbox::http_response take() { return std::move(response_); }
-
- private:
-  enum class state : unsigned char { head, sized, until_end, chunk_size, chunk, chunk_end, trailer, done };
-
-  static void require(bool holds, const char* what) {
-    if (!holds) throw malformed_response(what);
-  }
-
-  /// The next line without its end, once it is there. Counted against the bound on heads, also while it is incomplete.
-  std::optional<std::string_view> line() {
-    const std::size_t end = input_.find('\n', at_);
-    const std::size_t size = std::min(end, input_.size()) - at_;
-    require(heads_ + size <= most_http_head, "headers too long");
-    if (end == std::string::npos) return {};
-    require(end > at_ && input_[end - 1] == '\r', "a line that does not end in CR LF");
-    const std::string_view text = std::string_view(input_).substr(at_, size - 1);
-    heads_ += size + 1;
-    at_ = end + 1;
-    return text;
-  }
-
-  /// One step on; false when it needs more bytes or is done.
-  bool step() {
-    switch (state_) {
-      case state::head:
-        return head_line();
-      case state::sized:
-      case state::chunk:
-        return data();
-      case state::until_end:
-        require(response_.body.size() + input_.size() - at_ <= most_http_body, "body too long");
-        response_.body.append(input_, at_);
-        at_ = input_.size();
-        return false;
-      case state::chunk_size:
-        return chunk_size();
-      case state::chunk_end: {
-        const auto text = line();
-        require(!text || text->empty(), "a chunk that is longer than its size");
-        if (text) {
-          state_ = state::chunk_size;
-          heads_ -= 2;
-        }
-        return text.has_value();
-      }
-      case state::trailer: {
-        const auto text = line();
-        if (text && text->empty()) state_ = state::done;
-        return text.has_value() && state_ != state::done;
-      }
-      case state::done:
-        return false;
-    }
-    return false;
-  }
-
-  bool head_line() {
-    const auto text = line();
-    if (!text) return false;
-    if (response_.status == 0) {
-      status_line(*text);
-    } else if (!text->empty()) {
-      header(*text);
-    } else {
-      begin_body();
-    }
-    return true;
-  }
-
-  void status_line(std::string_view text) {
-    const bool shaped = text.size() >= 12 && (text.starts_with("HTTP/1.1 ") || text.starts_with("HTTP/1.0 ")) &&
-                        (text.size() == 12 || text[12] == ' ') && is_header_value(text);
-    int status = 0;
-    if (shaped) std::from_chars(text.data() + 9, text.data() + 12, status);
-    require(shaped && status >= 100, "a malformed status line");
-    response_.status = status;
-  }
-
-  void header(std::string_view text) {
-    const std::size_t colon = text.find(':');
-    require(colon != std::string_view::npos && is_http_token(text.substr(0, colon)), "a malformed header");
-    const std::string_view value = trimmed(text.substr(colon + 1));
-    require(is_header_value(value), "a control character in a header");
-    response_.headers.emplace_back(text.substr(0, colon), value);
-  }
-
-  void begin_body() {
-    if (response_.status < 200) {
-      require(response_.status != 101, "an upgrade that was not asked for");
-      response_ = {};
-      return;
-    }
-    std::optional<std::size_t> length;
-    bool chunked = false;
-    for (const auto& [name, value] : response_.headers) {
-      if (equal_ignoring_case(name, "transfer-encoding")) {
-        require(!chunked && equal_ignoring_case(value, "chunked"), "an unknown transfer encoding");
-        chunked = true;
-      } else if (equal_ignoring_case(name, "content-length")) {
-        const std::size_t size = number(value, 10, "a malformed Content-Length");
-        require(!length || *length == size, "two lengths that differ");
-        length = size;
-      }
-    }
-    require(!(chunked && length), "both a length and chunks");
-    left_ = length.value_or(0);
-    if (bodyless_ || response_.status == 204 || response_.status == 304 || (length && left_ == 0)) {
-      state_ = state::done;
-    } else {
-      require(left_ <= most_http_body, "body too long");
-      state_ = chunked ? state::chunk_size : length ? state::sized : state::until_end;
-    }
-  }
-
-  bool chunk_size() {
-    const auto text = line();
-    if (!text) return false;
-    left_ = number(trimmed(text->substr(0, text->find(';'))), 16, "a malformed chunk size");
-    require(left_ <= most_http_body - response_.body.size(), "body too long");
-    state_ = left_ != 0 ? state::chunk : state::trailer;
-    // Small chunks are a server's right: what frames them does not count as a head, but for the longest line.
-    if (left_ != 0) heads_ -= text->size() + 2;
-    return true;
-  }
-
-  bool data() {
-    const std::size_t size = std::min(left_, input_.size() - at_);
-    response_.body.append(input_, at_, size);
-    at_ += size;
-    left_ -= size;
-    if (left_ != 0) return false;
-    state_ = state_ == state::chunk ? state::chunk_end : state::done;
-    return true;
-  }
-
-  static std::size_t number(std::string_view text, int base, const char* complaint) {
-    std::size_t value = 0;
-    const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value, base);
-    require(error != std::errc::result_out_of_range, "body too long");
-    require(!text.empty() && error == std::errc() && stop == text.data() + text.size(), complaint);
-    return value;
-  }
-
-  sandbox::http_response response_;
-  std::string input_;
-  std::size_t at_ = 0;     // what of it has been read
-  std::size_t left_ = 0;   // of the body, or of the chunk
-  std::size_t heads_ = 0;  // bytes of heads and trailers so far
-  const bool bodyless_;
-  state state_ = state::head;
-};
-
-}  // namespace detail
-CURFEW_END_NAMESPACE
-
-#endif  // CURFEW_DETAIL_HTTP_MESSAGE_HPP
-// ---- end curfew/detail/http_message.hpp
-
-// curfew/detail/http_types.hpp: above
-
-// curfew/detail/http_url.hpp: above
-
-// curfew/detail/sync.hpp: above
-
-#if CURFEW_POSIX
-#include <fcntl.h>
-#include <netdb.h>
-#include <poll.h>
-#include <sys/socket.h>
-#include <sys/types.h>
-
-CURFEW_BEGIN_NAMESPACE
-namespace sandbox {
-
-/// Plain http over TCP, a connection for each request. For servers on this machine or in a trusted network; nothing is
-/// encrypted, and https urls are refused with std::invalid_argument.
-///
-/// The request's timeout bounds the whole exchange: connecting to all addresses of the host, sending, and a response
-/// that trickles. Only looking up a host name is outside of it, since the system's resolver cannot be interrupted; it
-/// has bounds of its own, and neither `localhost` nor an address is looked up in the network. A body may have eight
-/// MiB, the headers 64 KiB. Interim responses are skipped, redirects are returned like everything else.
-///
-/// Thread safety: any number of threads; there is no state. No signal: a broken connection is an error, not a SIGPIPE.
-/// Descriptors are closed on exec. Exceptions: as the concept says. Cost: a connection, and the response in memory.
-template <class Sync = std_sync>
-class basic_socket_transport {
- public:
-  static constexpr bool speaks_https = false;
-
-  http_response send(const http_request& request) const {
-    detail::check_request(request, "socket_transport");
-    const detail::http_url url = detail::parse_url(request.url, "socket_transport");
-    if (url.secure) throw std::invalid_argument("socket_transport: https is not spoken here");
-    const std::string text = detail::request_text(request, url);
-    const auto until = detail::later(Sync::clock::now(), request.timeout);
-    const detail::owned_fd socket = connect(url, until);
-    bool sent = false;
-    try {
-      return exchange(socket.get(), text, request.method, until, sent);
-    } catch (const detail::malformed_response& e) {
-      throw transport_error(about(url) + e.what(), sent, false);
-    } catch (const std::system_error& e) {
-      throw transport_error(about(url) + e.code().message(), sent, e.code() == std::errc::timed_out);
-    }
-  }
-
- private:
-  using time_point = typename Sync::clock::time_point;
-
-  static std::string about(const detail::http_url& url) { return "socket_transport: " + url.authority + ": "; }
-
-  static std::system_error failure(int error) { return std::system_error(error, std::generic_category()); }
-
-  /// Waits until one of \p events, an error or a hang-up; returns them, 0 at \p until.
-  static short wait(int fd, short events, time_point until) {
-    pollfd entry{fd, events, 0};
-    for (;;) {
-      const auto left = until - Sync::clock::now();
-      const int ready = ::poll(&entry, 1, detail::poll_timeout(left));
-      if (ready > 0) return entry.revents;
-      if (ready < 0 && errno != EINTR) throw failure(errno);
-      if (ready == 0 && left <= std::chrono::nanoseconds::zero()) return 0;
-    }
-  }
-
-  static detail::owned_fd open_socket(int family) noexcept {
-#if defined(__linux__)
-    return detail::above_standard(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-#else
-    detail::owned_fd fd = detail::above_standard(::socket(family, SOCK_STREAM, 0));
-    if (fd) ::fcntl(fd.get(), F_SETFD, FD_CLOEXEC), ::fcntl(fd.get(), F_SETFL, O_NONBLOCK);
-#if defined(SO_NOSIGPIPE)
-    const int on = 1;
-    if (fd) ::setsockopt(fd.get(), SOL_SOCKET, SO_NOSIGPIPE, &on, sizeof on);
-#endif
-    return fd;
-#endif
-  }
-
-  /// Connects to the first address that answers. Each gets an even share of the time that is left, so that one that
-  /// swallows everything does not keep the next one from being tried.
-  static detail::owned_fd connect(const detail::http_url& url, time_point until) {
-    addrinfo hints{};
-    hints.ai_family = AF_UNSPEC;
-    hints.ai_socktype = SOCK_STREAM;
-    hints.ai_flags = AI_NUMERICSERV;
-    addrinfo* found = nullptr;
-    const int refused = ::getaddrinfo(url.host.c_str(), std::to_string(url.port).c_str(), &hints, &found);
-    if (refused != 0) throw transport_error(about(url) + ::gai_strerror(refused), false, false);
-    const std::unique_ptr<addrinfo, void (*)(addrinfo*)> all(found, ::freeaddrinfo);
-    int left = 0;
-    for (const addrinfo* one = found; one != nullptr; one = one->ai_next) ++left;
-    int error = EADDRNOTAVAIL;
-    for (const addrinfo* one = found; one != nullptr; one = one->ai_next, --left) {
-      const auto now = Sync::clock::now();
-      detail::owned_fd fd = open_socket(one->ai_family);
-      error = fd ? connect_one(fd.get(), *one, now + (until - now) / left) : errno;
-      if (error == 0) return fd;
-    }
-    throw transport_error(about(url) + std::generic_category().message(error), false, error == ETIMEDOUT);
-  }
-
-  /// Returns 0 or an errno.
-  static int connect_one(int fd, const addrinfo& address, time_point until) {
-    if (::connect(fd, address.ai_addr, address.ai_addrlen) == 0) return 0;
-    if (errno != EINPROGRESS && errno != EINTR) return errno;  // interrupted, it goes on like a non-blocking one
-    try {
-      if (wait(fd, POLLOUT, until) == 0) return ETIMEDOUT;
-    } catch (const std::system_error& e) {
-      return e.code().value();
-    }
-    int error = 0;
-    socklen_t size = sizeof error;
-    return ::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) == 0 ? error : errno;
-  }
-
-  /// Sends and receives at the same time: a server may answer, and close, before it has read a long request.
-  static http_response exchange(int fd, std::string_view unsent, const std::string& method, time_point until,
-                                bool& sent) {
-    detail::response_reader reader(method);
-    std::array<char, 16384> chunk;
-    for (;;) {
-      const short ready = wait(fd, unsent.empty() ? POLLIN : POLLIN | POLLOUT, until);
-      if (ready == 0) throw failure(ETIMEDOUT);
-      if (!unsent.empty() && (ready & POLLOUT) != 0) {
-        Sync::here("socket_transport.send");
-        const ssize_t gone = ::send(fd, unsent.data(), unsent.size(), send_flags);
-        if (gone > 0) {
-          sent = true;
-          unsent.remove_prefix(static_cast<std::size_t>(gone));
-        } else if (gone < 0 && !again(errno)) {
-          unsent = {};  // the server has closed: what it said before that is still to be read
-        }
-      }
-      if ((ready & ~POLLOUT) != 0) {
-        const ssize_t got = ::recv(fd, chunk.data(), chunk.size(), 0);
-        if (got < 0 && again(errno)) continue;
-        if (got < 0) throw failure(errno);
-        if (got == 0) reader.finish();
-        if (got == 0 || reader.feed({chunk.data(), static_cast<std::size_t>(got)})) return reader.take();
-      }
-    }
-  }
-
-  static bool again(int error) noexcept {
-    return error == EINTR || error == EAGAIN || error == EWOULDBLOCK;
-  }
-
-#if defined(MSG_NOSIGNAL)
-  static constexpr int send_flags = MSG_NOSIGNAL;
-#else
-  static constexpr int send_flags = 0;
-#endif
-};
-
-using socket_transport = basic_socket_transport<>;
-
-}  // namespace sandbox
-CURFEW_END_NAMESPACE
-#endif  // CURFEW_POSIX
-
-#endif  // CURFEW_SANDBOX_TRANSPORT_HPP
-// ---- end curfew/sandbox/transport.hpp
+// curfew/sandbox/transport.hpp: above
 
 #endif  // CURFEW_HPP
 // ---- end curfew/curfew.hpp

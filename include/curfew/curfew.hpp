@@ -21,8 +21,10 @@
 #include <curfew/slot_ledger.hpp>
 
 #include <curfew/sandbox/aio.hpp>
+#include <curfew/sandbox/aio_rest_backend.hpp>
 #include <curfew/sandbox/backend.hpp>
 #include <curfew/sandbox/e2b.hpp>
+#include <curfew/sandbox/e2b_rest_backend.hpp>
 #include <curfew/sandbox/lease_store.hpp>
 #include <curfew/sandbox/process_backend.hpp>
 #include <curfew/sandbox/sandbox_pool.hpp>

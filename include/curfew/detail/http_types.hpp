@@ -27,8 +27,8 @@ using http_headers = std::vector<std::pair<std::string, std::string>>;
 struct http_request {
   std::string method;
   std::string url;  ///< absolute
-  http_headers headers;
-  std::string body;
+  http_headers headers = {};
+  std::string body = {};
   std::chrono::milliseconds timeout = std::chrono::seconds(30);  ///< for the whole exchange, connecting included
 };
 
