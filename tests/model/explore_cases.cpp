@@ -124,6 +124,10 @@ int main(int argc, char** argv) {
 
   tally sum;
   curfew_cases::for_each_case<model_sync>(visitor{chosen, sum});
+  // A sequence may be interrupted, or its thread moved, once in a schedule.
+  settings restarted = chosen;
+  restarted.options.interruptions = restarted.options.migrations = 1;
+  curfew_cases::for_each_restartable_case(visitor{restarted, sum});
   if (chosen.list) return 0;
   std::printf("%u cases, %u complete, %u failed, %llu schedules, %.2f s\n", sum.cases, sum.complete, sum.failed,
               sum.schedules, sum.seconds);

@@ -30,10 +30,12 @@
 #if defined(__GNUC__) || defined(__clang__)
 #define CURFEW_VISIBLE __attribute__((visibility("default")))
 #define CURFEW_NOINLINE __attribute__((noinline))
+#define CURFEW_ALWAYS_INLINE __attribute__((always_inline)) inline
 #define CURFEW_COLD __attribute__((cold, noinline))
 #else
 #define CURFEW_VISIBLE
 #define CURFEW_NOINLINE
+#define CURFEW_ALWAYS_INLINE inline
 #define CURFEW_COLD
 #endif
 

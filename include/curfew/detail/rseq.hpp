@@ -78,7 +78,7 @@ inline constexpr int rseq_mm_cid = 24;
 /// The sections are those in which debuggers look for sequences to step over. They are in the group (`?`) of the
 /// function's own section, so that the linker drops both or none.
 template <int Delta, class Cells>
-bool rseq_add(Cells& cells, std::int64_t area, std::int64_t index) noexcept {
+CURFEW_ALWAYS_INLINE bool rseq_add(Cells& cells, std::int64_t area, std::int64_t index) noexcept {
   static_assert(sizeof(cells.lanes[0]) == 64 && sizeof(cells.gate) == 4 && sizeof(cells.lanes[0].local) == 8);
   constexpr std::size_t gate = offsetof(Cells, gate);
   constexpr std::size_t local = offsetof(Cells, lanes) + offsetof(typename Cells::lane, local);
@@ -87,7 +87,7 @@ bool rseq_add(Cells& cells, std::int64_t area, std::int64_t index) noexcept {
   // turns away threads that are not registered, whose other fields mean nothing, the second those who find the gate
   // shut or have no lane. The address is computed first because a store is forwarded to the next load faster when there
   // is no index register in it.
-  asm volatile goto(
+  asm inline volatile goto(
       ".pushsection __rseq_cs, \"aw?\"\n\t"
       ".balign 32\n"
       "3:\n\t"
@@ -126,7 +126,7 @@ bool rseq_add(Cells& cells, std::int64_t area, std::int64_t index) noexcept {
       : elsewhere);
   return true;
 elsewhere:
-  asm volatile("movq $0, %%fs:%c[cs](%[area])" : : [area] "r"(area), [cs] "i"(rseq_cs) : "memory");
+  asm inline volatile("movq $0, %%fs:%c[cs](%[area])" : : [area] "r"(area), [cs] "i"(rseq_cs) : "memory");
   return false;
 }
 

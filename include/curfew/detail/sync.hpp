@@ -126,7 +126,7 @@ struct CURFEW_VISIBLE std_sync {
   }
 
   template <int Delta, class Cells>
-  static bool add_on_cpu([[maybe_unused]] Cells& cells) noexcept {
+  CURFEW_ALWAYS_INLINE static bool add_on_cpu([[maybe_unused]] Cells& cells) noexcept {
 #if CURFEW_MAY_USE_RSEQ
     if constexpr (is_raw<Cells>) {
       // order(fence.place, acquire): the index; pairs with striped_core::chosen_backend()

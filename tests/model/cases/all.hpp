@@ -3,8 +3,9 @@
 
 /// \file
 /// The list of bodies. CURFEW_CASES_ONLY, when defined, names the one family that is compiled: 1 fence, 2 singleton,
-/// 3 parts. CURFEW_CASES_FILTER narrows that to the bodies whose name contains one of some parts (`a,b`; a part that
-/// ends in a dot is a whole name): a program for a single broken header need not compile them all.
+/// 3 parts, 4 the fence on restartable sequences. CURFEW_CASES_FILTER narrows that to the bodies whose name contains
+/// one of some parts (`a,b`; a part that ends in a dot is a whole name): a program for a single broken header need not
+/// compile them all.
 
 #ifndef CURFEW_TESTS_MODEL_CASES_ALL_HPP
 #define CURFEW_TESTS_MODEL_CASES_ALL_HPP
@@ -23,6 +24,10 @@
 #endif
 #if CURFEW_CASES_ONLY == 0 || CURFEW_CASES_ONLY == 3
 #include "model/cases/parts.hpp"
+#endif
+#if CURFEW_CASES_ONLY == 0 || CURFEW_CASES_ONLY == 4
+#include "model/cases/fence.hpp"
+#include "model/cases/fence_rseq.hpp"
 #endif
 
 #ifndef CURFEW_CASES_FILTER
@@ -120,6 +125,43 @@ void for_each_case(Visit&& visit) {
   CURFEW_ONE(lot_parked);
 #endif
 #undef CURFEW_ONE
+}
+
+/// The same for the bodies that need the policy with restartable sequences.
+template <class Visit>
+void for_each_restartable_case([[maybe_unused]] Visit&& visit) {
+#if CURFEW_CASES_ONLY == 0 || CURFEW_CASES_ONLY == 4
+#define CURFEW_ON(fence, prefix, body)                                               \
+  if constexpr (selected(CURFEW_CASES_FILTER, #prefix #body)) {                      \
+    visit.template operator()<fence_##body<fence, restartable_sync>>(#prefix #body); \
+  }                                                                                  \
+  static_assert(true)
+  CURFEW_ON(per_cpu_fence, rseq_, enter_close);
+  CURFEW_ON(per_cpu_fence, rseq_, destroyed_by_drainer);
+  CURFEW_ON(per_cpu_fence, rseq_, destroyed_under_closer);
+  CURFEW_ON(per_cpu_fence, rseq_, destroyed_by_poller);
+  CURFEW_ON(per_cpu_fence, rseq_, destructor_waits);
+  CURFEW_ON(per_cpu_fence, rseq_, refused_stays_refused);
+  CURFEW_ON(per_cpu_fence, rseq_, refused_after_close);
+  CURFEW_ON(per_cpu_fence, rseq_, leavers_publish);
+  CURFEW_ON(per_cpu_fence, rseq_, clone_while_closing);
+  CURFEW_ON(per_cpu_fence, rseq_, reopen_slow_leaver);
+  CURFEW_ON(per_cpu_fence, rseq_, reopen_late_entrant);
+  CURFEW_ON(per_cpu_fence, rseq_, reopen_publishes);
+  CURFEW_ON(per_cpu_fence, rseq_, cancel_carries_over);
+  CURFEW_ON(per_cpu_fence, rseq_, two_drainers);
+  CURFEW_ON(per_cpu_fence, rseq_, drainer_misses_nothing);
+  CURFEW_ON(per_cpu_fence, rseq_, two_closers);
+  CURFEW_ON(per_cpu_fence, rseq_, hook_destroys);
+  CURFEW_ON(per_cpu_fence, rseq_, reopen_slow_signaller);
+  CURFEW_ON(per_cpu_fence, rseq_, carried_over);
+  CURFEW_ON(per_cpu_fence, rseq_, crosses_over);
+  CURFEW_ON(undecided_fence, rseq_undecided_, enter_close);
+  CURFEW_ON(undecided_fence, rseq_undecided_, refused_stays_refused);
+  CURFEW_ON(undecided_fence, rseq_undecided_, refused_after_close);
+  CURFEW_ON(undecided_fence, rseq_undecided_, two_closers);
+#undef CURFEW_ON
+#endif
 }
 
 }  // namespace curfew_cases
