@@ -1539,9 +1539,7 @@ class striped_core {
     Sync::here("fence.leave.begin");
     if (Sync::template add_on_cpu<-1>(cells_)) [[likely]]
       return;
-    // order(fence.stripe, release): what the pass protected; pairs with close_locked()
-    if ((own_stripe().fetch_sub(one, std::memory_order_release) & closed_bit) == 0) return;
-    leave_closed();
+    leave_stripe();
   }
 
   bool close() noexcept {
@@ -1651,10 +1649,17 @@ class striped_core {
 
   counter& own_stripe() noexcept { return cells_.lanes[Sync::stripe() % cells::lane_count].shared; }
 
-  bool enter_stripe() noexcept {
+  // The other way in and out. Not inlined: nothing with a bus lock stands beside the sequences.
+  CURFEW_NOINLINE bool enter_stripe() noexcept {
     Sync::here("fence.enter.checked");
     // order(fence.stripe, acquire): an admitted thread sees what preceded the opening; pairs with open_locked()
     return (own_stripe().fetch_add(one, std::memory_order_acquire) & closed_bit) == 0;
+  }
+
+  CURFEW_NOINLINE void leave_stripe() noexcept {
+    // order(fence.stripe, release): what the pass protected; pairs with close_locked()
+    if ((own_stripe().fetch_sub(one, std::memory_order_release) & closed_bit) == 0) return;
+    leave_closed();
   }
 
   // The first to enter chooses for all; a close() that comes first wins. Not under the lot lock, since entering never
@@ -1697,7 +1702,7 @@ class striped_core {
     Sync::here("fence.close.flagged");
     std::int64_t harvest = before == per_cpu ? harvest_cells() : 0;
     for (lane& each : cells_.lanes) {
-      // order(fence.stripe, acq_rel): what the leavers so far released; pairs with leave()
+      // order(fence.stripe, acq_rel): what the leavers so far released; pairs with leave_stripe()
       const std::uint64_t word = each.shared.fetch_or(closed_bit, std::memory_order_acq_rel);
       harvest += static_cast<std::int64_t>(word) >> 1;
     }
@@ -2807,7 +2812,9 @@ class basic_singleton_handle {
     basic_singleton_handle old(std::exchange(block_, std::exchange(other.block_, nullptr)));
     return *this;
   }
-  ~basic_singleton_handle() { release(); }
+  ~basic_singleton_handle() {
+    if (block_ != nullptr) block_->fence.leave();
+  }
 
   T& operator*() const noexcept { return *block_->instance; }
   T* operator->() const noexcept { return block_->instance.get(); }
@@ -3000,7 +3007,9 @@ class singleton_engine {
     return *first;
   }
 
-  CURFEW_COLD handle create() {
+  /// The miss. Entered, like what hit() returns, and not yet a handle: one that came from here through memory would
+  /// have to live in memory on the hit path, too.
+  CURFEW_COLD block* create() {
     core& c = ensured();
     Sync::here("singleton.create.missed");
     for (;;) {
@@ -3010,7 +3019,7 @@ class singleton_engine {
       std::uint64_t birth = 0;
       {
         section locked(*c.home);
-        if (block* const found = c.enter_current(); found != nullptr) return handle(found);
+        if (block* const found = c.enter_current(); found != nullptr) return found;
         auto& me = c.home->self();
         sealed_now = c.is_sealed();
         if (!sealed_now) circle = domain::recursion_locked(me, c);
@@ -3038,12 +3047,12 @@ class singleton_engine {
       candidate->instance = traits_.make();
       if (!candidate->instance) throw std::logic_error(std::string("curfew: make returned null: ") + name_);
       Sync::here("singleton.create.made");
-      if (handle made = conclude(c, candidate, mine, birth)) return made;
+      if (block* const made = conclude(c, candidate, mine, birth); made != nullptr) return made;
     }
   }
 
-  /// Installs the candidate, or ends it. Empty when there is nothing to return and `get` has to start over.
-  handle conclude(core& c, spare& candidate, creation& mine, std::uint64_t birth) {
+  /// Installs the candidate, or ends it. Null when there is nothing to return and `get` has to start over.
+  block* conclude(core& c, spare& candidate, creation& mine, std::uint64_t birth) {
     std::exception_ptr failure;
     teardown_reason fate{};
     block* winner = nullptr;
@@ -3063,7 +3072,7 @@ class singleton_engine {
           ++c.stats.made;
           mine.land_locked();
           c.install(candidate.installed());
-          return handle(c.enter_current());
+          return c.enter_current();
         } else {
           mine.fly_locked();
         }
@@ -3086,7 +3095,7 @@ class singleton_engine {
     mine.end();
     tear_down_quietly(*candidate->instance, fate);
     if (failure) std::rethrow_exception(failure);
-    return handle(winner);
+    return winner;
   }
 
   template <class Callback>
@@ -3566,9 +3575,10 @@ class singleton_front : private engine_of<T, Traits, Sync> {
   /// same. A candidate that a reset, shutdown, set, detach, seal or override has overtaken is torn down and the call
   /// starts over.
   [[nodiscard]] handle get() {
-    if (block* const found = this->hit(); found != nullptr) [[likely]]
-      return engine::pin(found);
-    return this->create();
+    block* found = this->hit();
+    if (found == nullptr) [[unlikely]]
+      found = this->create();
+    return engine::pin(found);
   }
 
   /// The current instance, or empty. Creates nothing, waits for nobody.

@@ -93,9 +93,10 @@ class singleton_front : private engine_of<T, Traits, Sync> {
   /// same. A candidate that a reset, shutdown, set, detach, seal or override has overtaken is torn down and the call
   /// starts over.
   [[nodiscard]] handle get() {
-    if (block* const found = this->hit(); found != nullptr) [[likely]]
-      return engine::pin(found);
-    return this->create();
+    block* found = this->hit();
+    if (found == nullptr) [[unlikely]]
+      found = this->create();
+    return engine::pin(found);
   }
 
   /// The current instance, or empty. Creates nothing, waits for nobody.

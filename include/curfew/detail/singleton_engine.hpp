@@ -138,7 +138,9 @@ class singleton_engine {
     return *first;
   }
 
-  CURFEW_COLD handle create() {
+  /// The miss. Entered, like what hit() returns, and not yet a handle: one that came from here through memory would
+  /// have to live in memory on the hit path, too.
+  CURFEW_COLD block* create() {
     core& c = ensured();
     Sync::here("singleton.create.missed");
     for (;;) {
@@ -148,7 +150,7 @@ class singleton_engine {
       std::uint64_t birth = 0;
       {
         section locked(*c.home);
-        if (block* const found = c.enter_current(); found != nullptr) return handle(found);
+        if (block* const found = c.enter_current(); found != nullptr) return found;
         auto& me = c.home->self();
         sealed_now = c.is_sealed();
         if (!sealed_now) circle = domain::recursion_locked(me, c);
@@ -176,12 +178,12 @@ class singleton_engine {
       candidate->instance = traits_.make();
       if (!candidate->instance) throw std::logic_error(std::string("curfew: make returned null: ") + name_);
       Sync::here("singleton.create.made");
-      if (handle made = conclude(c, candidate, mine, birth)) return made;
+      if (block* const made = conclude(c, candidate, mine, birth); made != nullptr) return made;
     }
   }
 
-  /// Installs the candidate, or ends it. Empty when there is nothing to return and `get` has to start over.
-  handle conclude(core& c, spare& candidate, creation& mine, std::uint64_t birth) {
+  /// Installs the candidate, or ends it. Null when there is nothing to return and `get` has to start over.
+  block* conclude(core& c, spare& candidate, creation& mine, std::uint64_t birth) {
     std::exception_ptr failure;
     teardown_reason fate{};
     block* winner = nullptr;
@@ -201,7 +203,7 @@ class singleton_engine {
           ++c.stats.made;
           mine.land_locked();
           c.install(candidate.installed());
-          return handle(c.enter_current());
+          return c.enter_current();
         } else {
           mine.fly_locked();
         }
@@ -224,7 +226,7 @@ class singleton_engine {
     mine.end();
     tear_down_quietly(*candidate->instance, fate);
     if (failure) std::rethrow_exception(failure);
-    return handle(winner);
+    return winner;
   }
 
   template <class Callback>

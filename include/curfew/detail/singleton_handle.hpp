@@ -33,7 +33,9 @@ class basic_singleton_handle {
     basic_singleton_handle old(std::exchange(block_, std::exchange(other.block_, nullptr)));
     return *this;
   }
-  ~basic_singleton_handle() { release(); }
+  ~basic_singleton_handle() {
+    if (block_ != nullptr) block_->fence.leave();
+  }
 
   T& operator*() const noexcept { return *block_->instance; }
   T* operator->() const noexcept { return block_->instance.get(); }

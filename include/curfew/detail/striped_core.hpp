@@ -105,9 +105,7 @@ class striped_core {
     Sync::here("fence.leave.begin");
     if (Sync::template add_on_cpu<-1>(cells_)) [[likely]]
       return;
-    // order(fence.stripe, release): what the pass protected; pairs with close_locked()
-    if ((own_stripe().fetch_sub(one, std::memory_order_release) & closed_bit) == 0) return;
-    leave_closed();
+    leave_stripe();
   }
 
   bool close() noexcept {
@@ -217,10 +215,17 @@ class striped_core {
 
   counter& own_stripe() noexcept { return cells_.lanes[Sync::stripe() % cells::lane_count].shared; }
 
-  bool enter_stripe() noexcept {
+  // The other way in and out. Not inlined: nothing with a bus lock stands beside the sequences.
+  CURFEW_NOINLINE bool enter_stripe() noexcept {
     Sync::here("fence.enter.checked");
     // order(fence.stripe, acquire): an admitted thread sees what preceded the opening; pairs with open_locked()
     return (own_stripe().fetch_add(one, std::memory_order_acquire) & closed_bit) == 0;
+  }
+
+  CURFEW_NOINLINE void leave_stripe() noexcept {
+    // order(fence.stripe, release): what the pass protected; pairs with close_locked()
+    if ((own_stripe().fetch_sub(one, std::memory_order_release) & closed_bit) == 0) return;
+    leave_closed();
   }
 
   // The first to enter chooses for all; a close() that comes first wins. Not under the lot lock, since entering never
@@ -263,7 +268,7 @@ class striped_core {
     Sync::here("fence.close.flagged");
     std::int64_t harvest = before == per_cpu ? harvest_cells() : 0;
     for (lane& each : cells_.lanes) {
-      // order(fence.stripe, acq_rel): what the leavers so far released; pairs with leave()
+      // order(fence.stripe, acq_rel): what the leavers so far released; pairs with leave_stripe()
       const std::uint64_t word = each.shared.fetch_or(closed_bit, std::memory_order_acq_rel);
       harvest += static_cast<std::int64_t>(word) >> 1;
     }

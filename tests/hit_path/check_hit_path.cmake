@@ -1,0 +1,80 @@
+# cmake -DOBJDUMP=<objdump> -DOBJECT=<file> -DROOT=<function> [-DEXPECT=<fault>] -P check_hit_path.cmake
+#
+# Reads the machine code of ROOT, and of every function in OBJECT that it calls, and fails if there is anything in it that a
+# hit must not cost: an instruction with a bus lock, the initialiser of a thread-local or of a static, an allocation, or a
+# call of something that is not in the object. The ways that are not taken on a hit are functions of their own, and end the
+# search: making an instance, and the fence's other way in and out. With EXPECT it fails unless there is such a fault.
+
+cmake_minimum_required(VERSION 3.25)
+
+set(elsewhere "6createEv|12enter_stripeEv|12leave_stripeEv|6chooseEv|9give_back")
+
+execute_process(COMMAND ${OBJDUMP} -dr --no-show-raw-insn ${OBJECT} OUTPUT_VARIABLE code RESULT_VARIABLE failed)
+if(failed)
+  message(FATAL_ERROR "${OBJDUMP} cannot read ${OBJECT}")
+endif()
+string(REGEX REPLACE "[][;]" "_" code "${code}")
+string(REPLACE "\n" ";" code "${code}")
+
+# The lines of each function, by its name.
+set(name "")
+set(functions "")
+foreach(line IN LISTS code)
+  if(line MATCHES "^[0-9a-f]+ <([^>]+)>:$")
+    set(name ${CMAKE_MATCH_1})
+    list(APPEND functions ${name})
+  elseif(NOT name STREQUAL "" AND NOT line STREQUAL "")
+    list(APPEND body_${name} "${line}")
+  endif()
+endforeach()
+
+set(faults "")
+set(sequence FALSE)
+set(seen ${ROOT})
+set(queue ${ROOT})
+while(queue)
+  list(POP_FRONT queue name)
+  if(NOT name IN_LIST functions)
+    message(FATAL_ERROR "${name} is not in ${OBJECT}")
+  endif()
+  set(calls FALSE)
+  foreach(line IN LISTS body_${name})
+    if(line MATCHES "__rseq_cs")
+      set(sequence TRUE)
+    endif()
+    if(line MATCHES "\t(lock|mfence|xchg +[^,]*\\(|xchg +[^,]*,[^,]*\\()" AND NOT line MATCHES "\tlock *$|xchg +%ax,%ax")
+      string(APPEND faults "\n  ${name}: ${line}")
+    endif()
+    # The name of what is called, or jumped to at the end, is in the relocation on the next line.
+    if(calls AND line MATCHES "R_X86_64_(PLT32|PC32|GOTPCREL[X]?|REX_GOTPCRELX)[ \t]+([A-Za-z0-9_.$]+)")
+      set(target ${CMAKE_MATCH_2})
+      if(target MATCHES "${elsewhere}" OR target MATCHES "^\\.text\\.unlikely")
+        # not on the way of a hit
+      elseif(target IN_LIST functions AND NOT target MATCHES "^_ZT[WH]")
+        if(NOT target IN_LIST seen)
+          list(APPEND seen ${target})
+          list(APPEND queue ${target})
+        endif()
+      else()
+        string(APPEND faults "\n  ${name} calls ${target}")
+      endif()
+    endif()
+    string(REGEX MATCH "\t(call|jmp) " calls "${line}")
+  endforeach()
+endwhile()
+
+if(NOT sequence)
+  string(APPEND faults "\n  there is no restartable sequence in it")
+endif()
+list(JOIN seen ", " seen)
+if(DEFINED EXPECT)
+  if(NOT faults MATCHES "${EXPECT}")
+    message(FATAL_ERROR "${seen}: '${EXPECT}' was not noticed:${faults}")
+  endif()
+  message("${seen}: refused as it should be:${faults}")
+  return()
+endif()
+if(NOT faults STREQUAL "")
+  message(FATAL_ERROR "${seen}:${faults}")
+endif()
+message("${seen}: clean")
