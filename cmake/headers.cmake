@@ -33,6 +33,7 @@ set(CURFEW_HEADERS
     curfew/detail/lifespan_request.hpp
     curfew/detail/lifespan_types.hpp
     curfew/detail/lot.hpp
+    curfew/detail/occupants.hpp
     curfew/detail/process_forker.hpp
     curfew/detail/process_group.hpp
     curfew/detail/process_id.hpp

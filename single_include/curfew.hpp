@@ -72,6 +72,8 @@
 #include <chrono>
 #include <coroutine>
 #include <cstdint>
+#include <cstdio>
+#include <exception>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -177,6 +179,7 @@ CURFEW_END_NAMESPACE
 
 #include <cstdint>
 #include <cstdio>
+#include <exception>
 
 // curfew/detail/config.hpp: above
 
@@ -1099,10 +1102,14 @@ class drain_visit {
   lot_list due_;
 };
 
+CURFEW_COLD inline void report_occupied(const char* kind, const char* name, std::uint64_t count) noexcept {
+  std::fprintf(stderr, "curfew: %s destroyed with %llu inside: %s\n", kind, static_cast<unsigned long long>(count),
+               *name != '\0' ? name : "(no name)");
+}
+
 [[noreturn]] CURFEW_COLD inline void fail_occupied(const char* kind, const char* name, std::uint64_t count) noexcept {
-  char what[96];
-  std::snprintf(what, sizeof what, "%s destroyed with %llu inside:", kind, static_cast<unsigned long long>(count));
-  fail(what, *name != '\0' ? name : "(no name)");
+  report_occupied(kind, name, count);
+  std::terminate();
 }
 
 }  // namespace detail
@@ -1383,6 +1390,214 @@ CURFEW_END_NAMESPACE
 
 #endif  // CURFEW_DETAIL_DRAIN_AWAITABLE_HPP
 // ---- end curfew/detail/drain_awaitable.hpp
+
+// ---- begin curfew/detail/occupants.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// Who is inside a fence: nothing for most fences, and for a traced one a record for each pass out. Records lie in
+/// blocks that are kept until the fence goes, so a pass holds a plain pointer to its own and a reader can walk them in
+/// small steps, without a lock in between and without memory of its own.
+
+#ifndef CURFEW_DETAIL_OCCUPANTS_HPP
+#define CURFEW_DETAIL_OCCUPANTS_HPP
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <mutex>
+#include <new>
+#include <utility>
+#include <version>
+#if defined(__cpp_lib_source_location)
+#include <source_location>
+#endif
+
+// curfew/detail/config.hpp: above
+
+// curfew/detail/sync.hpp: above
+
+CURFEW_BEGIN_NAMESPACE
+
+#if defined(__cpp_lib_source_location)
+using source_location = std::source_location;
+#else
+/// Stands in for std::source_location where the compiler has the means and the library has not (clang++ before 16).
+class source_location {
+ public:
+  constexpr source_location() noexcept = default;
+  static constexpr source_location current(const char* file = __builtin_FILE(), unsigned line = __builtin_LINE(),
+                                           const char* function = __builtin_FUNCTION()) noexcept {
+    source_location here;
+    here.file_ = file;
+    here.function_ = function;
+    here.line_ = line;
+    return here;
+  }
+  constexpr const char* file_name() const noexcept { return file_; }
+  constexpr const char* function_name() const noexcept { return function_; }
+  constexpr std::uint_least32_t line() const noexcept { return line_; }
+  constexpr std::uint_least32_t column() const noexcept { return 0; }
+
+ private:
+  const char* file_ = "";
+  const char* function_ = "";
+  std::uint_least32_t line_ = 0;
+};
+#endif
+
+/// One pass of a traced fence: where it was taken, by which thread, and when. A clone has a record of its own. The
+/// thread is the one that entered; whoever holds the pass now, nobody knows.
+template <class Sync>
+struct basic_fence_occupant {
+  source_location where;
+  typename Sync::thread_id thread;
+  typename Sync::clock::time_point since;
+};
+using fence_occupant = basic_fence_occupant<std_sync>;
+
+namespace detail {
+
+/// For fences that only count: no byte and no instruction.
+struct untraced {
+  struct site {
+    static constexpr site current() noexcept { return {}; }
+  };
+  struct ticket {};
+  static constexpr bool lists = false;
+};
+
+template <class Sync>
+class occupants {
+ public:
+  using occupant = basic_fence_occupant<Sync>;
+  using site = source_location;
+  static constexpr bool lists = true;
+
+ private:
+  struct stripe;
+  struct record {
+    occupant who;
+    stripe* home = nullptr;
+    record* next_free = nullptr;
+    bool taken = false;
+  };
+  struct block {
+    block* next = nullptr;
+    std::array<record, 84> records;  // just under four KiB
+  };
+  struct alignas(cache_line) stripe {
+    mutable typename Sync::mutex mutex;
+    block* blocks = nullptr;  // grows at the head
+    record* unused = nullptr;
+  };
+
+ public:
+  /// What a pass keeps: null when there was no memory for a record. Such a pass is counted and not listed.
+  struct ticket {
+    record* mine = nullptr;
+  };
+
+  constexpr occupants() noexcept = default;
+  occupants(const occupants&) = delete;
+  occupants& operator=(const occupants&) = delete;
+  ~occupants() {
+    for (stripe& each : stripes_) {
+      for (block* old = each.blocks; old != nullptr;) delete std::exchange(old, old->next);
+    }
+  }
+
+  void note(ticket& pass, site where) noexcept {
+    const occupant who{where, Sync::self(), Sync::clock::now()};
+    stripe& home = stripes_[Sync::stripe() % stripes_.size()];
+    std::lock_guard lock(home.mutex);
+    record* mine = home.unused;
+    if (mine == nullptr && (mine = grow(home)) == nullptr) return;
+    home.unused = mine->next_free;
+    mine->who = who;
+    mine->taken = true;
+    pass.mine = mine;
+  }
+
+  /// To be called while the pass still counts: after that the fence, and this with it, may be gone.
+  void forget(ticket& pass) noexcept {
+    record* const mine = std::exchange(pass.mine, nullptr);
+    if (mine == nullptr) return;
+    std::lock_guard lock(mine->home->mutex);
+    if (!mine->taken) return;  // given up by a fork
+    mine->taken = false;
+    mine->next_free = std::exchange(mine->home->unused, mine);
+  }
+
+  /// Calls \p f for each, with no lock held.
+  template <class F>
+  void for_each(F&& f) const {
+    for (const stripe& each : stripes_) {
+      std::unique_lock lock(each.mutex);
+      const block* some = each.blocks;
+      lock.unlock();
+      for (; some != nullptr; some = some->next) {
+        std::array<occupant, 12> seen;
+        for (std::size_t next = 0; next < some->records.size();) {
+          std::size_t found = 0;
+          lock.lock();
+          for (; next < some->records.size() && found < seen.size(); ++next) {
+            if (some->records[next].taken) seen[found++] = some->records[next].who;
+          }
+          lock.unlock();
+          for (std::size_t i = 0; i < found; ++i) f(static_cast<const occupant&>(seen[i]));
+        }
+      }
+    }
+  }
+
+  /// In a forked child: keeps the calling thread's records. Those of the others are neither listed nor used again,
+  /// since a pass that lives on may still point there; what a vanished thread was just changing is given up as well.
+  void reset_after_fork() noexcept {
+    for (stripe& each : stripes_) {
+      ::new (static_cast<void*>(&each.mutex)) typename Sync::mutex;
+      each.unused = nullptr;
+      for (block* some = each.blocks; some != nullptr; some = some->next) {
+        for (record& one : some->records) one.taken = one.taken && one.who.thread == Sync::self();
+      }
+    }
+  }
+
+  /// `file:line (function), thread 0x..., for 1.250 s` in \p text, which a short one cuts.
+  static void describe(const occupant& one, char* text, std::size_t size) noexcept {
+    std::uint64_t thread = 0;  // what debuggers show
+    std::memcpy(&thread, &one.thread, sizeof one.thread < sizeof thread ? sizeof one.thread : sizeof thread);
+    const std::chrono::duration<double> age = Sync::clock::now() - one.since;
+    std::snprintf(text, size, "%s:%u (%s), thread 0x%llx%s, for %.3f s", one.where.file_name(),
+                  static_cast<unsigned>(one.where.line()), one.where.function_name(),
+                  static_cast<unsigned long long>(thread), one.thread == Sync::self() ? " (this one)" : "",
+                  age.count());
+  }
+
+ private:
+  static record* grow(stripe& home) noexcept {
+    auto* const more = new (std::nothrow) block;
+    if (more == nullptr) return nullptr;
+    for (std::size_t i = more->records.size(); i-- != 0;) {
+      more->records[i].home = &home;
+      more->records[i].next_free = std::exchange(home.unused, &more->records[i]);
+    }
+    more->next = std::exchange(home.blocks, more);
+    return home.unused;
+  }
+
+  std::array<stripe, 16> stripes_;
+};
+
+}  // namespace detail
+CURFEW_END_NAMESPACE
+
+#endif  // CURFEW_DETAIL_OCCUPANTS_HPP
+// ---- end curfew/detail/occupants.hpp
 
 // ---- begin curfew/detail/striped_core.hpp
 // SPDX-License-Identifier: MIT
@@ -1833,31 +2048,40 @@ class CURFEW_VISIBLE admission_refused : public std::runtime_error {
 ///
 /// *Source.* Striped run-down protection with the closed bit inside each stripe, and the percpu_ref idea of handing the
 /// harvested sum to one shared counter.
-template <class Core>
-class basic_fence {
+template <class Core, class Trace = detail::untraced>
+class basic_fence : Trace {
+  static constexpr const char* kind = Trace::lists ? "traced_admission_fence" : Core::kind;
+
  public:
   using time_point = typename Core::time_point;
+  using site = typename Trace::site;  // where a pass was taken: a source_location, or nothing
   class pass;
 
   /// \p name appears in messages; it is not copied and must outlive the fence.
   constexpr explicit basic_fence(const char* name = "") noexcept : core_(name) {}
   basic_fence(const basic_fence&) = delete;
   basic_fence& operator=(const basic_fence&) = delete;
-  ~basic_fence() = default;
+  ~basic_fence() {
+    if constexpr (Trace::lists) {
+      if (const std::uint64_t count = core_.inside(); count != 0) fail_listing(count);
+    }
+  }
 
   /// An empty pass when closed. Never blocks; a pass already held does not help, see pass::clone().
-  [[nodiscard]] pass try_enter() noexcept { return pass(core_.try_enter() ? this : nullptr); }
+  [[nodiscard]] pass try_enter(site where = site::current()) noexcept {
+    return pass(core_.try_enter() ? this : nullptr, where);
+  }
 
   /// Throws admission_refused when closed.
-  [[nodiscard]] pass enter() {
+  [[nodiscard]] pass enter(site where = site::current()) {
     if (!core_.try_enter()) refuse();
-    return pass(this);
+    return pass(this, where);
   }
 
   /// Calls \p f inside; false, and no call, when closed. The pass is given back when f returns or throws.
   template <class F>
-  bool run(F&& f) {
-    const pass inside = try_enter();
+  bool run(F&& f, site where = site::current()) {
+    const pass inside = try_enter(where);
     if (!inside) return false;
     static_cast<void>(std::forward<F>(f)());
     return true;
@@ -1910,6 +2134,26 @@ class basic_fence {
 
   const char* name() const noexcept { return core_.name(); }
 
+  /// Calls \p f with the occupant of each pass out, at any time and with no lock held: f may enter and release. Who
+  /// stays inside meanwhile is seen once, who comes or goes may be missed; a pass for whose record there was no memory
+  /// is not seen. Whatever f throws passes through.
+  template <class F>
+  requires(Trace::lists) void for_each_inside(F&& f) const { Trace::for_each(f); }
+
+  /// For logs, say when a drain has timed out: name and count, and for a traced fence a line for each pass, with its
+  /// site, the thread that took it and its age. May throw std::bad_alloc.
+  std::string describe_inside() const {
+    std::string text = (*name() != '\0' ? name() : "(no name)") + (": " + std::to_string(inside())) + " inside\n";
+    if constexpr (Trace::lists) {
+      for_each_inside([&text](const auto& one) {
+        char line[512];
+        Trace::describe(one, line, sizeof line);
+        ((text += "  ") += line) += '\n';
+      });
+    }
+    return text;
+  }
+
   /// Registers \p hook for the next time the fence is closed and empty; it may come before close(). When that is so
   /// already it runs right here and the result is false. Registering one twice terminates.
   bool on_drained(drain_hook& hook) noexcept { return core_.on_drained(hook); }
@@ -1937,38 +2181,56 @@ class basic_fence {
   /// a second thread: forgets the threads that the child does not have, and every hook. \p held_by_caller is the number
   /// of passes that live on in the forking thread. Without it a child may only `_exit` or exec.
   void reset_after_fork_in_child(std::uint64_t held_by_caller) noexcept {
+    if constexpr (Trace::lists) Trace::reset_after_fork();
     core_.reset_after_fork_in_child(held_by_caller);
   }
 
  private:
   [[noreturn]] CURFEW_COLD void refuse() const { throw admission_refused(name()); }
 
+  [[noreturn]] CURFEW_COLD void fail_listing(std::uint64_t count) const noexcept {
+    detail::report_occupied(kind, name(), count);
+    for_each_inside([](const auto& one) noexcept {
+      char line[512];
+      Trace::describe(one, line, sizeof line);
+      std::fprintf(stderr, "  %s\n", line);
+    });
+    std::terminate();
+  }
+
   Core core_;
 };
 
 /// The right to be inside, given back by the destructor. Movable, from any thread; moved-from is empty. One pass object
 /// must not be used by two threads at once. Must not outlive its fence (which sees to it).
-template <class Core>
-class [[nodiscard]] basic_fence<Core>::pass {
+template <class Core, class Trace>
+class [[nodiscard]] basic_fence<Core, Trace>::pass : Trace::ticket {
+  using ticket = typename Trace::ticket;
+
  public:
   pass() noexcept = default;
-  pass(pass&& other) noexcept : fence_(std::exchange(other.fence_, nullptr)) {}
+  pass(pass&& other) noexcept : ticket(other), fence_(std::exchange(other.fence_, nullptr)) {}
   pass& operator=(pass&& other) noexcept {
-    pass old(std::exchange(fence_, std::exchange(other.fence_, nullptr)));
+    pass taken(std::move(other));  // before the old one goes, for what is assigned to itself
+    std::swap(static_cast<ticket&>(*this), static_cast<ticket&>(taken));
+    std::swap(fence_, taken.fence_);
     return *this;
   }
   ~pass() { release(); }
 
   /// One more for the same fence. Succeeds also when that is closed: it fans out work that was already admitted. An
   /// empty pass makes an empty one.
-  pass clone() const noexcept {
+  pass clone(site where = site::current()) const noexcept {
     if (fence_ != nullptr) fence_->core_.clone();
-    return pass(fence_);
+    return pass(fence_, where);
   }
 
   /// Gives the pass back; nothing for an empty one. The fence may be gone when this returns, and this pass with it.
   void release() noexcept {
-    if (basic_fence* fence = std::exchange(fence_, nullptr); fence != nullptr) fence->core_.leave();
+    if (basic_fence* fence = std::exchange(fence_, nullptr); fence != nullptr) {
+      if constexpr (Trace::lists) fence->forget(*this);
+      fence->core_.leave();
+    }
   }
 
   /// Whether the fence is closed, so that idle insiders can leave early. False for an empty pass.
@@ -1978,7 +2240,12 @@ class [[nodiscard]] basic_fence<Core>::pass {
 
  private:
   friend class basic_fence;
-  explicit pass(basic_fence* fence) noexcept : fence_(fence) {}
+  pass(basic_fence* fence, [[maybe_unused]] site where) noexcept : fence_(fence) {
+    if constexpr (Trace::lists) {
+      Core::sync::here("fence.traced.counted");
+      if (fence != nullptr) fence->note(*this, where);
+    }
+  }
 
   basic_fence* fence_ = nullptr;
 };
@@ -1989,14 +2256,24 @@ using basic_admission_fence = basic_fence<detail::striped_core<Sync>>;
 template <class Sync = std_sync>
 using basic_compact_admission_fence = basic_fence<detail::compact_core<Sync>>;
 
+template <class Sync = std_sync>
+using basic_traced_admission_fence = basic_fence<detail::striped_core<Sync>, detail::occupants<Sync>>;
+
 /// For the fences of a program: few, entered often and from many threads.
 using admission_fence = basic_admission_fence<>;
 
 /// For one fence per object and millions of objects.
 using compact_admission_fence = basic_compact_admission_fence<>;
 
+/// An admission_fence that knows who is inside: for_each_inside(), and the sites in describe_inside() and in the
+/// message of a destructor that finds somebody. Costs a lock that few threads share and 48 bytes of heap for each pass,
+/// kept until the fence goes; none of it is for signal handlers. For the fence whose drain hangs, not for the one that
+/// is hot.
+using traced_admission_fence = basic_traced_admission_fence<>;
+
 static_assert(sizeof(compact_admission_fence) == 16 || sizeof(void*) != 8, "curfew: one word and a name");
 static_assert(sizeof(admission_fence) <= 1536 || detail::cache_line != 64, "curfew: at most 1.5 KiB");
+static_assert(sizeof(traced_admission_fence::pass) == 2 * sizeof(void*));
 static_assert(sizeof(admission_fence::pass) == sizeof(void*) && sizeof(compact_admission_fence::pass) == sizeof(void*));
 
 CURFEW_END_NAMESPACE

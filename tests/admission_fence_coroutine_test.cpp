@@ -36,11 +36,13 @@ class FenceCoroutine : public testing::Test {
 };
 using striped = curfew::basic_admission_fence<park_sync>;
 using compact = curfew::basic_compact_admission_fence<park_sync>;
-using kinds = testing::Types<striped, compact>;
+using traced = curfew::basic_traced_admission_fence<park_sync>;
+using kinds = testing::Types<striped, compact, traced>;
 
 struct kind_names {
   template <class Fence>
   static std::string GetName(int) {
+    if (std::is_same_v<Fence, traced>) return "traced";
     return std::is_same_v<Fence, striped> ? "striped" : "compact";
   }
 };

@@ -35,10 +35,12 @@ using curfew_test::watchdog;
 
 using striped = curfew::basic_admission_fence<park_sync>;
 using compact = curfew::basic_compact_admission_fence<park_sync>;
+using traced = curfew::basic_traced_admission_fence<park_sync>;
 
 struct kind_names {
   template <class Fence>
   static std::string GetName(int) {
+    if (std::is_same_v<Fence, traced>) return "traced";
     return std::is_same_v<Fence, striped> ? "striped" : "compact";
   }
 };
@@ -46,7 +48,7 @@ struct kind_names {
 // The name of a point in the protocol of this kind.
 template <class Fence>
 std::string at(const char* point) {
-  return (std::is_same_v<Fence, striped> ? "fence." : "compact.") + std::string(point);
+  return (std::is_same_v<Fence, compact> ? "compact." : "fence.") + std::string(point);
 }
 
 // Long enough for a thread that wrongly does not wait to be seen; only ever used to observe that nothing happens.
@@ -62,7 +64,7 @@ template <class Fence>
 class AdmissionFenceRace : public testing::Test {
   watchdog watchdog_{"admission_fence_race_test", 2 * curfew_test::patience};
 };
-using kinds = testing::Types<striped, compact>;
+using kinds = testing::Types<striped, compact, traced>;
 TYPED_TEST_SUITE(AdmissionFenceRace, kinds, kind_names);
 
 // --- entering against closing ---------------------------------------------------------------------------------------

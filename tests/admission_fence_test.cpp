@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Copyright (c) 2026 the curfew authors
 
-// The rules of docs/design/admission_fence.md by number, for both kinds of fence. Cases that need a thread held inside
+// The rules of docs/design/admission_fence.md by number, for every kind of fence. Cases that need a thread held inside
 // the protocol are in admission_fence_race_test.cpp.
 
 #include <gtest/gtest.h>
@@ -44,6 +44,7 @@ using curfew_test::watchdog;
 struct kind_names {
   template <class Fence>
   static std::string GetName(int) {
+    if (std::is_same_v<Fence, curfew::traced_admission_fence>) return "traced";
     return std::is_same_v<Fence, curfew::admission_fence> ? "striped" : "compact";
   }
 };
@@ -52,7 +53,7 @@ template <class Fence>
 class AdmissionFence : public testing::Test {
   watchdog watchdog_{"admission_fence_test"};
 };
-using kinds = testing::Types<curfew::admission_fence, curfew::compact_admission_fence>;
+using kinds = testing::Types<curfew::admission_fence, curfew::compact_admission_fence, curfew::traced_admission_fence>;
 TYPED_TEST_SUITE(AdmissionFence, kinds, kind_names);
 
 template <class Fence>
@@ -80,7 +81,7 @@ constexpr bool shape_is_right() {
   static_assert(std::is_nothrow_move_constructible_v<pass> && std::is_nothrow_move_assignable_v<pass>);
   static_assert(std::is_nothrow_default_constructible_v<pass>);
   static_assert(!std::is_convertible_v<pass, bool> && std::is_constructible_v<bool, const pass&>);
-  static_assert(sizeof(pass) == sizeof(void*));
+  static_assert(sizeof(pass) == (std::is_same_v<Fence, curfew::traced_admission_fence> ? 2 : 1) * sizeof(void*));
   static_assert(noexcept(std::declval<Fence&>().try_enter()) && !noexcept(std::declval<Fence&>().enter()));
   static_assert(noexcept(std::declval<Fence&>().close())&& noexcept(std::declval<Fence&>().drain()));
   static_assert(noexcept(std::declval<Fence&>().drain_for(std::declval<std::chrono::seconds>()))&& noexcept(
@@ -90,7 +91,8 @@ constexpr bool shape_is_right() {
   static_assert(std::is_same_v<typename Fence::time_point, std::chrono::steady_clock::time_point>);
   return true;
 }
-static_assert(shape_is_right<curfew::admission_fence>() && shape_is_right<curfew::compact_admission_fence>());
+static_assert(shape_is_right<curfew::admission_fence>() && shape_is_right<curfew::compact_admission_fence>() &&
+              shape_is_right<curfew::traced_admission_fence>());
 static_assert(sizeof(curfew::compact_admission_fence) == 16);
 static_assert(sizeof(curfew::admission_fence) <= 1536);
 static_assert(!std::is_copy_constructible_v<drain_hook> && !std::is_move_constructible_v<drain_hook>);
@@ -99,10 +101,12 @@ static_assert(!std::is_convertible_v<drain_result, bool> &&
 
 constinit curfew::admission_fence static_striped{"static"};
 constinit curfew::compact_admission_fence static_compact{"static"};
+constinit curfew::traced_admission_fence static_traced{"static"};
 
 TEST(AdmissionFenceStatic, NeedsNoDynamicInitialisation) {
   EXPECT_TRUE(static_striped.try_enter());
   EXPECT_TRUE(static_compact.try_enter());
+  EXPECT_TRUE(static_traced.try_enter());
   EXPECT_STREQ(static_striped.name(), "static");
 }
 

@@ -12,6 +12,8 @@
 #include <chrono>
 #include <coroutine>
 #include <cstdint>
+#include <cstdio>
+#include <exception>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -22,6 +24,7 @@
 #include <curfew/detail/config.hpp>
 #include <curfew/detail/drain.hpp>
 #include <curfew/detail/drain_awaitable.hpp>
+#include <curfew/detail/occupants.hpp>
 #include <curfew/detail/striped_core.hpp>
 #include <curfew/detail/sync.hpp>
 
@@ -68,31 +71,40 @@ class CURFEW_VISIBLE admission_refused : public std::runtime_error {
 ///
 /// *Source.* Striped run-down protection with the closed bit inside each stripe, and the percpu_ref idea of handing the
 /// harvested sum to one shared counter.
-template <class Core>
-class basic_fence {
+template <class Core, class Trace = detail::untraced>
+class basic_fence : Trace {
+  static constexpr const char* kind = Trace::lists ? "traced_admission_fence" : Core::kind;
+
  public:
   using time_point = typename Core::time_point;
+  using site = typename Trace::site;  // where a pass was taken: a source_location, or nothing
   class pass;
 
   /// \p name appears in messages; it is not copied and must outlive the fence.
   constexpr explicit basic_fence(const char* name = "") noexcept : core_(name) {}
   basic_fence(const basic_fence&) = delete;
   basic_fence& operator=(const basic_fence&) = delete;
-  ~basic_fence() = default;
+  ~basic_fence() {
+    if constexpr (Trace::lists) {
+      if (const std::uint64_t count = core_.inside(); count != 0) fail_listing(count);
+    }
+  }
 
   /// An empty pass when closed. Never blocks; a pass already held does not help, see pass::clone().
-  [[nodiscard]] pass try_enter() noexcept { return pass(core_.try_enter() ? this : nullptr); }
+  [[nodiscard]] pass try_enter(site where = site::current()) noexcept {
+    return pass(core_.try_enter() ? this : nullptr, where);
+  }
 
   /// Throws admission_refused when closed.
-  [[nodiscard]] pass enter() {
+  [[nodiscard]] pass enter(site where = site::current()) {
     if (!core_.try_enter()) refuse();
-    return pass(this);
+    return pass(this, where);
   }
 
   /// Calls \p f inside; false, and no call, when closed. The pass is given back when f returns or throws.
   template <class F>
-  bool run(F&& f) {
-    const pass inside = try_enter();
+  bool run(F&& f, site where = site::current()) {
+    const pass inside = try_enter(where);
     if (!inside) return false;
     static_cast<void>(std::forward<F>(f)());
     return true;
@@ -145,6 +157,26 @@ class basic_fence {
 
   const char* name() const noexcept { return core_.name(); }
 
+  /// Calls \p f with the occupant of each pass out, at any time and with no lock held: f may enter and release. Who
+  /// stays inside meanwhile is seen once, who comes or goes may be missed; a pass for whose record there was no memory
+  /// is not seen. Whatever f throws passes through.
+  template <class F>
+  requires(Trace::lists) void for_each_inside(F&& f) const { Trace::for_each(f); }
+
+  /// For logs, say when a drain has timed out: name and count, and for a traced fence a line for each pass, with its
+  /// site, the thread that took it and its age. May throw std::bad_alloc.
+  std::string describe_inside() const {
+    std::string text = (*name() != '\0' ? name() : "(no name)") + (": " + std::to_string(inside())) + " inside\n";
+    if constexpr (Trace::lists) {
+      for_each_inside([&text](const auto& one) {
+        char line[512];
+        Trace::describe(one, line, sizeof line);
+        ((text += "  ") += line) += '\n';
+      });
+    }
+    return text;
+  }
+
   /// Registers \p hook for the next time the fence is closed and empty; it may come before close(). When that is so
   /// already it runs right here and the result is false. Registering one twice terminates.
   bool on_drained(drain_hook& hook) noexcept { return core_.on_drained(hook); }
@@ -172,38 +204,56 @@ class basic_fence {
   /// a second thread: forgets the threads that the child does not have, and every hook. \p held_by_caller is the number
   /// of passes that live on in the forking thread. Without it a child may only `_exit` or exec.
   void reset_after_fork_in_child(std::uint64_t held_by_caller) noexcept {
+    if constexpr (Trace::lists) Trace::reset_after_fork();
     core_.reset_after_fork_in_child(held_by_caller);
   }
 
  private:
   [[noreturn]] CURFEW_COLD void refuse() const { throw admission_refused(name()); }
 
+  [[noreturn]] CURFEW_COLD void fail_listing(std::uint64_t count) const noexcept {
+    detail::report_occupied(kind, name(), count);
+    for_each_inside([](const auto& one) noexcept {
+      char line[512];
+      Trace::describe(one, line, sizeof line);
+      std::fprintf(stderr, "  %s\n", line);
+    });
+    std::terminate();
+  }
+
   Core core_;
 };
 
 /// The right to be inside, given back by the destructor. Movable, from any thread; moved-from is empty. One pass object
 /// must not be used by two threads at once. Must not outlive its fence (which sees to it).
-template <class Core>
-class [[nodiscard]] basic_fence<Core>::pass {
+template <class Core, class Trace>
+class [[nodiscard]] basic_fence<Core, Trace>::pass : Trace::ticket {
+  using ticket = typename Trace::ticket;
+
  public:
   pass() noexcept = default;
-  pass(pass&& other) noexcept : fence_(std::exchange(other.fence_, nullptr)) {}
+  pass(pass&& other) noexcept : ticket(other), fence_(std::exchange(other.fence_, nullptr)) {}
   pass& operator=(pass&& other) noexcept {
-    pass old(std::exchange(fence_, std::exchange(other.fence_, nullptr)));
+    pass taken(std::move(other));  // before the old one goes, for what is assigned to itself
+    std::swap(static_cast<ticket&>(*this), static_cast<ticket&>(taken));
+    std::swap(fence_, taken.fence_);
     return *this;
   }
   ~pass() { release(); }
 
   /// One more for the same fence. Succeeds also when that is closed: it fans out work that was already admitted. An
   /// empty pass makes an empty one.
-  pass clone() const noexcept {
+  pass clone(site where = site::current()) const noexcept {
     if (fence_ != nullptr) fence_->core_.clone();
-    return pass(fence_);
+    return pass(fence_, where);
   }
 
   /// Gives the pass back; nothing for an empty one. The fence may be gone when this returns, and this pass with it.
   void release() noexcept {
-    if (basic_fence* fence = std::exchange(fence_, nullptr); fence != nullptr) fence->core_.leave();
+    if (basic_fence* fence = std::exchange(fence_, nullptr); fence != nullptr) {
+      if constexpr (Trace::lists) fence->forget(*this);
+      fence->core_.leave();
+    }
   }
 
   /// Whether the fence is closed, so that idle insiders can leave early. False for an empty pass.
@@ -213,7 +263,12 @@ class [[nodiscard]] basic_fence<Core>::pass {
 
  private:
   friend class basic_fence;
-  explicit pass(basic_fence* fence) noexcept : fence_(fence) {}
+  pass(basic_fence* fence, [[maybe_unused]] site where) noexcept : fence_(fence) {
+    if constexpr (Trace::lists) {
+      Core::sync::here("fence.traced.counted");
+      if (fence != nullptr) fence->note(*this, where);
+    }
+  }
 
   basic_fence* fence_ = nullptr;
 };
@@ -224,14 +279,24 @@ using basic_admission_fence = basic_fence<detail::striped_core<Sync>>;
 template <class Sync = std_sync>
 using basic_compact_admission_fence = basic_fence<detail::compact_core<Sync>>;
 
+template <class Sync = std_sync>
+using basic_traced_admission_fence = basic_fence<detail::striped_core<Sync>, detail::occupants<Sync>>;
+
 /// For the fences of a program: few, entered often and from many threads.
 using admission_fence = basic_admission_fence<>;
 
 /// For one fence per object and millions of objects.
 using compact_admission_fence = basic_compact_admission_fence<>;
 
+/// An admission_fence that knows who is inside: for_each_inside(), and the sites in describe_inside() and in the
+/// message of a destructor that finds somebody. Costs a lock that few threads share and 48 bytes of heap for each pass,
+/// kept until the fence goes; none of it is for signal handlers. For the fence whose drain hangs, not for the one that
+/// is hot.
+using traced_admission_fence = basic_traced_admission_fence<>;
+
 static_assert(sizeof(compact_admission_fence) == 16 || sizeof(void*) != 8, "curfew: one word and a name");
 static_assert(sizeof(admission_fence) <= 1536 || detail::cache_line != 64, "curfew: at most 1.5 KiB");
+static_assert(sizeof(traced_admission_fence::pass) == 2 * sizeof(void*));
 static_assert(sizeof(admission_fence::pass) == sizeof(void*) && sizeof(compact_admission_fence::pass) == sizeof(void*));
 
 CURFEW_END_NAMESPACE

@@ -17,6 +17,8 @@ curfew_mutant(lot_notification_lost FAMILY 1 CASES fence_two_drainers EXPECT dea
 curfew_mutant(drain_hook_under_lock FAMILY 1 CASES fence_hook_cancelled EXPECT callback_under_lock)
 curfew_mutant(awaitable_not_taken_off FAMILY 1 CASES fence_coroutine_abandoned EXPECT terminated)
 curfew_mutant(awaitable_registers_without_looking FAMILY 1 CASES fence_coroutine_destroys EXPECT check_failed,leak,deadlock)
+curfew_mutant(traced_forgets_after_leaving FAMILY 1 CASES traced_fence_destroyed_by_drainer EXPECT use_after_destroy,destroyed_in_use,terminated)
+curfew_mutant(traced_calls_under_lock FAMILY 1 CASES traced_fence_listed EXPECT callback_under_lock)
 curfew_mutant(compact_leave_relaxed FAMILY 1 CASES compact_fence_leavers_publish EXPECT data_race)
 curfew_mutant(compact_look_relaxed FAMILY 1 CASES compact_fence_destroyed_by_poller,compact_fence_leavers_publish EXPECT data_race)
 curfew_mutant(compact_reopen_relaxed FAMILY 1 CASES compact_fence_reopen_publishes EXPECT data_race)

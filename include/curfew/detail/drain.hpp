@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <cstdio>
+#include <exception>
 
 #include <curfew/detail/config.hpp>
 #include <curfew/detail/lot.hpp>
@@ -140,10 +141,14 @@ class drain_visit {
   lot_list due_;
 };
 
+CURFEW_COLD inline void report_occupied(const char* kind, const char* name, std::uint64_t count) noexcept {
+  std::fprintf(stderr, "curfew: %s destroyed with %llu inside: %s\n", kind, static_cast<unsigned long long>(count),
+               *name != '\0' ? name : "(no name)");
+}
+
 [[noreturn]] CURFEW_COLD inline void fail_occupied(const char* kind, const char* name, std::uint64_t count) noexcept {
-  char what[96];
-  std::snprintf(what, sizeof what, "%s destroyed with %llu inside:", kind, static_cast<unsigned long long>(count));
-  fail(what, *name != '\0' ? name : "(no name)");
+  report_occupied(kind, name, count);
+  std::terminate();
 }
 
 }  // namespace detail

@@ -52,6 +52,7 @@ void for_each_case(Visit&& visit) {
 #if CURFEW_CASES_ONLY == 0 || CURFEW_CASES_ONLY == 1
   using striped = curfew::basic_admission_fence<Sync>;
   using compact = curfew::basic_compact_admission_fence<Sync>;
+  using traced = curfew::basic_traced_admission_fence<Sync>;
 #define CURFEW_BOTH(body)                                             \
   if constexpr (selected(CURFEW_CASES_FILTER, #body)) {               \
     visit.template operator()<body<striped, Sync>>(#body);            \
@@ -83,6 +84,16 @@ void for_each_case(Visit&& visit) {
   CURFEW_BOTH(fence_destroyed_under_drainer);
   CURFEW_BOTH(fence_coroutine_destroys);
   CURFEW_BOTH(fence_coroutine_abandoned);
+#define CURFEW_TRACED(body)                                         \
+  if constexpr (selected(CURFEW_CASES_FILTER, "traced_" #body)) {   \
+    visit.template operator()<body<traced, Sync>>("traced_" #body); \
+  }                                                                 \
+  static_assert(true)
+  CURFEW_TRACED(fence_enter_close);
+  CURFEW_TRACED(fence_destroyed_by_drainer);
+  CURFEW_TRACED(fence_clone_while_closing);
+  CURFEW_TRACED(fence_listed);
+#undef CURFEW_TRACED
 #undef CURFEW_BOTH
 #endif
 #define CURFEW_ONE(body) \

@@ -548,6 +548,38 @@ struct fence_coroutine_abandoned {
   void finish() { check(!resumed && fence.is_drained(), "drained without it"); }
 };
 
+/// Looking at who is inside, while one of them leaves, another enters and a third stays.
+template <class Fence, class Sync>
+struct fence_listed {
+  static constexpr unsigned roles = 3;
+  Fence fence{"listed"};
+  typename Fence::pass leaves = fence.try_enter(), stays = fence.try_enter();
+
+  void role(unsigned i) {
+    if (i == 0) {
+      leaves.release();
+    } else if (i == 1) {
+      static_cast<void>(fence.try_enter());
+    } else {
+      check(listed() >= 1, "who stays is seen");
+    }
+  }
+  unsigned listed() const {
+    unsigned seen = 0;
+    fence.for_each_inside([&](const auto& one) {
+      curfew::testing::foreign("for_each_inside");
+      check(one.thread == Sync::self() || one.where.line() != 0, "a whole record");
+      ++seen;
+    });
+    return seen;
+  }
+  void finish() {
+    check(listed() == 1, "one stayed");
+    stays.release();
+    check(listed() == 0, "all have left");
+  }
+};
+
 }  // namespace curfew_cases
 
 #endif  // CURFEW_TESTS_MODEL_CASES_FENCE_HPP
