@@ -43,6 +43,7 @@ set(CURFEW_HEADERS
     curfew/detail/process_spawn.hpp
     curfew/detail/rseq.hpp
     curfew/detail/sha256.hpp
+    curfew/detail/signal_console.hpp
     curfew/detail/signal_fallback.hpp
     curfew/detail/signal_owner.hpp
     curfew/detail/signal_table.hpp
@@ -53,6 +54,7 @@ set(CURFEW_HEADERS
     curfew/detail/singleton_handle.hpp
     curfew/detail/striped_core.hpp
     curfew/detail/sync.hpp
+    curfew/detail/sync_windows.hpp
     curfew/detail/teardown_reason.hpp
     curfew/detail/text.hpp
     curfew/guarded_singleton.hpp

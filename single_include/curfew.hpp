@@ -520,6 +520,109 @@ CURFEW_END_NAMESPACE
 #endif  // CURFEW_DETAIL_RSEQ_HPP
 // ---- end curfew/detail/rseq.hpp
 
+// ---- begin curfew/detail/sync_windows.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// A mutex and a condition variable that are constant-initialised and need no destructor, which those of the standard
+/// libraries on Windows are not: the kit's process-wide tables must exist before every static constructor and after
+/// every static destructor. Empty elsewhere.
+
+#ifndef CURFEW_DETAIL_SYNC_WINDOWS_HPP
+#define CURFEW_DETAIL_SYNC_WINDOWS_HPP
+
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+
+// curfew/detail/config.hpp: above
+
+#if defined(_WIN32)
+
+// What windows.h declares, without its macros. The tags are those of its types, so that both may be seen.
+struct _RTL_SRWLOCK;
+struct _RTL_CONDITION_VARIABLE;
+extern "C" {
+__declspec(dllimport) void __stdcall AcquireSRWLockExclusive(_RTL_SRWLOCK*);
+__declspec(dllimport) void __stdcall ReleaseSRWLockExclusive(_RTL_SRWLOCK*);
+__declspec(dllimport) unsigned char __stdcall TryAcquireSRWLockExclusive(_RTL_SRWLOCK*);
+__declspec(dllimport) int __stdcall SleepConditionVariableSRW(_RTL_CONDITION_VARIABLE*, _RTL_SRWLOCK*, unsigned long,
+                                                              unsigned long);
+__declspec(dllimport) void __stdcall WakeConditionVariable(_RTL_CONDITION_VARIABLE*);
+__declspec(dllimport) void __stdcall WakeAllConditionVariable(_RTL_CONDITION_VARIABLE*);
+}
+
+CURFEW_BEGIN_NAMESPACE
+namespace detail {
+
+/// A slim lock: one pointer, zero when free.
+class slim_mutex {
+ public:
+  constexpr slim_mutex() noexcept = default;
+  slim_mutex(const slim_mutex&) = delete;
+  slim_mutex& operator=(const slim_mutex&) = delete;
+
+  void lock() noexcept { ::AcquireSRWLockExclusive(handle()); }
+  bool try_lock() noexcept { return ::TryAcquireSRWLockExclusive(handle()) != 0; }
+  void unlock() noexcept { ::ReleaseSRWLockExclusive(handle()); }
+  _RTL_SRWLOCK* handle() noexcept { return reinterpret_cast<_RTL_SRWLOCK*>(&word_); }
+
+ private:
+  void* word_ = nullptr;
+};
+
+class slim_condition_variable {
+ public:
+  constexpr slim_condition_variable() noexcept = default;
+  slim_condition_variable(const slim_condition_variable&) = delete;
+  slim_condition_variable& operator=(const slim_condition_variable&) = delete;
+
+  void notify_one() noexcept { ::WakeConditionVariable(handle()); }
+  void notify_all() noexcept { ::WakeAllConditionVariable(handle()); }
+
+  void wait(std::unique_lock<slim_mutex>& lock) noexcept { sleep(lock, forever); }
+  template <class Condition>
+  void wait(std::unique_lock<slim_mutex>& lock, Condition condition) {
+    while (!condition()) wait(lock);
+  }
+  template <class Clock, class Duration>
+  std::cv_status wait_until(std::unique_lock<slim_mutex>& lock, std::chrono::time_point<Clock, Duration> deadline) {
+    const auto left = deadline - Clock::now();
+    if (left <= left.zero()) return std::cv_status::timeout;
+    const auto whole = std::chrono::ceil<std::chrono::milliseconds>(left).count();
+    sleep(lock, whole < longest ? static_cast<unsigned long>(whole) : longest);
+    return Clock::now() >= deadline ? std::cv_status::timeout : std::cv_status::no_timeout;
+  }
+  template <class Clock, class Duration, class Condition>
+  bool wait_until(std::unique_lock<slim_mutex>& lock, std::chrono::time_point<Clock, Duration> deadline,
+                  Condition condition) {
+    while (!condition()) {
+      if (wait_until(lock, deadline) == std::cv_status::timeout) return condition();
+    }
+    return true;
+  }
+
+ private:
+  static constexpr unsigned long forever = 0xFFFF'FFFF;
+  static constexpr unsigned long longest = 0x7FFF'FFFF;  // then it looks again
+
+  void sleep(std::unique_lock<slim_mutex>& lock, unsigned long milliseconds) noexcept {
+    ::SleepConditionVariableSRW(handle(), lock.mutex()->handle(), milliseconds, 0);
+  }
+  _RTL_CONDITION_VARIABLE* handle() noexcept { return reinterpret_cast<_RTL_CONDITION_VARIABLE*>(&word_); }
+
+  void* word_ = nullptr;
+};
+
+}  // namespace detail
+CURFEW_END_NAMESPACE
+
+#endif
+
+#endif  // CURFEW_DETAIL_SYNC_WINDOWS_HPP
+// ---- end curfew/detail/sync_windows.hpp
+
 CURFEW_BEGIN_NAMESPACE
 
 /// The policy of production code: aliases of the standard library, nothing added.
@@ -555,15 +658,24 @@ struct CURFEW_VISIBLE std_sync {
   using atomic = std::atomic<T>;
   template <class T>
   using plain = T;
+#if defined(_WIN32)
+  using mutex = detail::slim_mutex;
+  using condition_variable = detail::slim_condition_variable;
+#else
   using mutex = std::mutex;
   using condition_variable = std::condition_variable;
+#endif
   class lasting_condition_variable;
   using thread = std::thread;
   using thread_id = std::thread::id;
   using clock = std::chrono::steady_clock;
 
-  static thread_id self() noexcept { return std::this_thread::get_id(); }
-  static void yield() noexcept { std::this_thread::yield(); }
+  static thread_id self() noexcept {
+    return std::this_thread::get_id();
+  }
+  static void yield() noexcept {
+    std::this_thread::yield();
+  }
   static void pause() noexcept {
 #if defined(__x86_64__) || defined(__i386__)
     __builtin_ia32_pause();
@@ -712,19 +824,19 @@ class std_sync::lasting_condition_variable {
   lasting_condition_variable(const lasting_condition_variable&) = delete;
   lasting_condition_variable& operator=(const lasting_condition_variable&) = delete;
 
-  void wait(std::unique_lock<std::mutex>& lock) { made().wait(lock); }
-  void wait_until(std::unique_lock<std::mutex>& lock, clock::time_point deadline) { made().wait_until(lock, deadline); }
+  void wait(std::unique_lock<mutex>& lock) { made().wait(lock); }
+  void wait_until(std::unique_lock<mutex>& lock, clock::time_point deadline) { made().wait_until(lock, deadline); }
   void notify_all() noexcept { self()->notify_all(); }
 
  private:
-  std::condition_variable& made() {
-    if (!made_) ::new (static_cast<void*>(place_)) std::condition_variable;
+  condition_variable& made() {
+    if (!made_) ::new (static_cast<void*>(place_)) condition_variable;
     made_ = true;
     return *self();
   }
-  std::condition_variable* self() noexcept { return std::launder(reinterpret_cast<std::condition_variable*>(place_)); }
+  condition_variable* self() noexcept { return std::launder(reinterpret_cast<condition_variable*>(place_)); }
 
-  alignas(std::condition_variable) unsigned char place_[sizeof(std::condition_variable)]{};
+  alignas(condition_variable) unsigned char place_[sizeof(condition_variable)]{};
   bool made_ = false;
 };
 
@@ -5909,6 +6021,106 @@ CURFEW_END_NAMESPACE
 
 // curfew/detail/config.hpp: above
 
+// ---- begin curfew/detail/signal_console.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// Where signals are events of a console: Ctrl-C counts as SIGINT; Ctrl-Break, the closing of the window, and the end
+/// of the session or of the system count as SIGTERM. The system calls the handler on a thread of its own, so it may
+/// lock. Empty elsewhere.
+
+#ifndef CURFEW_DETAIL_SIGNAL_CONSOLE_HPP
+#define CURFEW_DETAIL_SIGNAL_CONSOLE_HPP
+
+#include <chrono>
+#include <csignal>
+#include <cstdint>
+#include <mutex>
+
+// curfew/detail/config.hpp: above
+
+// curfew/detail/signal_table.hpp: above
+
+// curfew/detail/sync.hpp: above
+
+#if defined(_WIN32)
+
+// What windows.h declares, without its macros.
+extern "C" __declspec(dllimport) int __stdcall SetConsoleCtrlHandler(int(__stdcall*)(unsigned long), int);
+
+CURFEW_BEGIN_NAMESPACE
+namespace detail {
+
+/// Whose bell a console event rings. Never destroyed: the system's thread may come at any time.
+struct console_owner {
+  std_sync::mutex mutex;
+  std_sync::condition_variable gone;
+  // Guarded by mutex:
+  std::uint64_t owned = 0;
+  signal_handler handler = nullptr;
+  void (*ring)(const void*) noexcept = nullptr;
+  const void* bell = nullptr;
+
+  static console_owner& get() noexcept {
+    static auto* one = new console_owner;
+    return *one;
+  }
+};
+
+/// When this returns from the last three events the process is ended, and it is ended anyway after about five seconds.
+inline constexpr std::chrono::milliseconds console_patience{4500};
+
+inline int __stdcall on_console_event(unsigned long event) {
+  constexpr unsigned long interrupt = 0, close = 2, logoff = 5, shutdown = 6;
+  const int signo = event == interrupt ? SIGINT : SIGTERM;
+  auto& owner = console_owner::get();
+  std::unique_lock lock(owner.mutex);
+  if ((owner.owned & signal_bit(signo)) == 0) return 0;  // to whoever was there before
+  owner.handler(signo);
+  owner.ring(owner.bell);
+  if (event == close || event == logoff || event == shutdown) {
+    owner.gone.wait_until(lock, std_sync::clock::now() + console_patience, [&] { return owner.owned == 0; });
+  }
+  return 1;
+}
+
+/// False when somebody owns already; both are as acquire_signals() and release_signals().
+inline bool acquire_console(std::uint64_t wanted, signal_handler handler, void (*ring)(const void*) noexcept,
+                            const void* bell) noexcept {
+  auto& owner = console_owner::get();
+  const std::lock_guard lock(owner.mutex);
+  if (owner.owned != 0) return false;
+  owner.owned = wanted;
+  owner.handler = handler;
+  owner.ring = ring;
+  owner.bell = bell;
+  ::SetConsoleCtrlHandler(&on_console_event, 1);
+  return true;
+}
+
+inline void release_console() noexcept {
+  auto& owner = console_owner::get();
+  const std::lock_guard lock(owner.mutex);
+  owner.owned = 0;
+  owner.gone.notify_all();
+  ::SetConsoleCtrlHandler(&on_console_event, 0);
+}
+
+inline std::uint64_t owned_by_console() noexcept {
+  auto& owner = console_owner::get();
+  const std::lock_guard lock(owner.mutex);
+  return owner.owned;
+}
+
+}  // namespace detail
+CURFEW_END_NAMESPACE
+
+#endif
+
+#endif  // CURFEW_DETAIL_SIGNAL_CONSOLE_HPP
+// ---- end curfew/detail/signal_console.hpp
+
 // curfew/detail/signal_table.hpp: above
 
 // curfew/detail/sync.hpp: above
@@ -6037,12 +6249,12 @@ inline void restore_dispositions() noexcept {
   process_signals.taken = 0;
 }
 
-/// Becomes the owner of \p wanted: announces it, then installs \p handler, which from the first one on rings \p bell.
+/// Becomes the owner of \p wanted: announces it, then installs \p handler, which from the first one on rings \p wake.
 /// An ignored SIGINT or SIGHUP was ignored on purpose by whoever started this process, and stays so. \p prepare runs
 /// once nobody else can own and before the first handler is there. On `refused`, errno and \p culprit name the reason;
 /// on anything but `taken` nothing has changed.
-template <class Prepare>
-acquisition acquire_signals(std::uint64_t wanted, signal_handler handler, int bell, int& culprit,
+template <class Wakeup, class Prepare>
+acquisition acquire_signals(std::uint64_t wanted, signal_handler handler, const Wakeup& wake, int& culprit,
                             Prepare prepare) noexcept {
   auto& table = process_signals;
   const disposition_lock lock;
@@ -6057,7 +6269,7 @@ acquisition acquire_signals(std::uint64_t wanted, signal_handler handler, int be
   prepare();
   table.handler = handler;
   table.taken = 0;
-  table.bell.store(bell, std::memory_order_seq_cst);
+  table.bell.store(wake.bell(), std::memory_order_seq_cst);
   table.owned.store(wanted, std::memory_order_seq_cst);
   table.owner.store(self, std::memory_order_seq_cst);
   const struct sigaction ours = disposition_of(handler);
@@ -6106,8 +6318,27 @@ inline bool is_displaced(int signo) noexcept {
 
 #else
 
-template <class Prepare>
-acquisition acquire_signals(std::uint64_t, signal_handler, int, int&, Prepare prepare) noexcept {
+#if defined(_WIN32)
+
+template <class Wakeup, class Prepare>
+acquisition acquire_signals(std::uint64_t wanted, signal_handler handler, const Wakeup& wake, int&,
+                            Prepare prepare) noexcept {
+  if (owned_by_console() != 0) return acquisition::conflict;
+  prepare();
+  const auto ring = [](const void* bell) noexcept { static_cast<const Wakeup*>(bell)->ring(); };
+  return acquire_console(wanted, handler, ring, &wake) ? acquisition::taken : acquisition::conflict;
+}
+inline void release_signals() noexcept {
+  release_console();
+}
+inline bool is_shutdown_owned(int signo) noexcept {
+  return (owned_by_console() & signal_bit(signo)) != 0;
+}
+
+#else
+
+template <class Wakeup, class Prepare>
+acquisition acquire_signals(std::uint64_t, signal_handler, const Wakeup&, int&, Prepare prepare) noexcept {
   prepare();
   return acquisition::taken;
 }
@@ -6115,6 +6346,9 @@ inline void release_signals() noexcept {}
 inline bool is_shutdown_owned(int) noexcept {
   return false;
 }
+
+#endif
+
 inline bool is_displaced(int) noexcept {
   return false;
 }
@@ -6405,7 +6639,7 @@ class lifespan_control : public leaked_node {
  private:
   void take_ownership(int hangup) {
     int culprit = 0;
-    const acquisition result = acquire_signals(wanted_, &on_owned_signal<Sync>, wake_.bell(), culprit, [&] {
+    const acquisition result = acquire_signals(wanted_, &on_owned_signal<Sync>, wake_, culprit, [&] {
       process_ledger<Sync>.clear();
       process_ledger<Sync>.configure(hangup, options_.escalation_guard);
     });

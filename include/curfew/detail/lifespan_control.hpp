@@ -316,7 +316,7 @@ class lifespan_control : public leaked_node {
  private:
   void take_ownership(int hangup) {
     int culprit = 0;
-    const acquisition result = acquire_signals(wanted_, &on_owned_signal<Sync>, wake_.bell(), culprit, [&] {
+    const acquisition result = acquire_signals(wanted_, &on_owned_signal<Sync>, wake_, culprit, [&] {
       process_ledger<Sync>.clear();
       process_ledger<Sync>.configure(hangup, options_.escalation_guard);
     });

@@ -18,6 +18,7 @@
 #include <new>
 
 #include <curfew/detail/config.hpp>
+#include <curfew/detail/signal_console.hpp>
 #include <curfew/detail/signal_table.hpp>
 #include <curfew/detail/sync.hpp>
 
@@ -145,12 +146,12 @@ inline void restore_dispositions() noexcept {
   process_signals.taken = 0;
 }
 
-/// Becomes the owner of \p wanted: announces it, then installs \p handler, which from the first one on rings \p bell.
+/// Becomes the owner of \p wanted: announces it, then installs \p handler, which from the first one on rings \p wake.
 /// An ignored SIGINT or SIGHUP was ignored on purpose by whoever started this process, and stays so. \p prepare runs
 /// once nobody else can own and before the first handler is there. On `refused`, errno and \p culprit name the reason;
 /// on anything but `taken` nothing has changed.
-template <class Prepare>
-acquisition acquire_signals(std::uint64_t wanted, signal_handler handler, int bell, int& culprit,
+template <class Wakeup, class Prepare>
+acquisition acquire_signals(std::uint64_t wanted, signal_handler handler, const Wakeup& wake, int& culprit,
                             Prepare prepare) noexcept {
   auto& table = process_signals;
   const disposition_lock lock;
@@ -165,7 +166,7 @@ acquisition acquire_signals(std::uint64_t wanted, signal_handler handler, int be
   prepare();
   table.handler = handler;
   table.taken = 0;
-  table.bell.store(bell, std::memory_order_seq_cst);
+  table.bell.store(wake.bell(), std::memory_order_seq_cst);
   table.owned.store(wanted, std::memory_order_seq_cst);
   table.owner.store(self, std::memory_order_seq_cst);
   const struct sigaction ours = disposition_of(handler);
@@ -214,8 +215,27 @@ inline bool is_displaced(int signo) noexcept {
 
 #else
 
-template <class Prepare>
-acquisition acquire_signals(std::uint64_t, signal_handler, int, int&, Prepare prepare) noexcept {
+#if defined(_WIN32)
+
+template <class Wakeup, class Prepare>
+acquisition acquire_signals(std::uint64_t wanted, signal_handler handler, const Wakeup& wake, int&,
+                            Prepare prepare) noexcept {
+  if (owned_by_console() != 0) return acquisition::conflict;
+  prepare();
+  const auto ring = [](const void* bell) noexcept { static_cast<const Wakeup*>(bell)->ring(); };
+  return acquire_console(wanted, handler, ring, &wake) ? acquisition::taken : acquisition::conflict;
+}
+inline void release_signals() noexcept {
+  release_console();
+}
+inline bool is_shutdown_owned(int signo) noexcept {
+  return (owned_by_console() & signal_bit(signo)) != 0;
+}
+
+#else
+
+template <class Wakeup, class Prepare>
+acquisition acquire_signals(std::uint64_t, signal_handler, const Wakeup&, int&, Prepare prepare) noexcept {
   prepare();
   return acquisition::taken;
 }
@@ -223,6 +243,9 @@ inline void release_signals() noexcept {}
 inline bool is_shutdown_owned(int) noexcept {
   return false;
 }
+
+#endif
+
 inline bool is_displaced(int) noexcept {
   return false;
 }

@@ -20,6 +20,7 @@
 
 #include <curfew/detail/config.hpp>
 #include <curfew/detail/rseq.hpp>
+#include <curfew/detail/sync_windows.hpp>
 
 CURFEW_BEGIN_NAMESPACE
 
@@ -56,15 +57,24 @@ struct CURFEW_VISIBLE std_sync {
   using atomic = std::atomic<T>;
   template <class T>
   using plain = T;
+#if defined(_WIN32)
+  using mutex = detail::slim_mutex;
+  using condition_variable = detail::slim_condition_variable;
+#else
   using mutex = std::mutex;
   using condition_variable = std::condition_variable;
+#endif
   class lasting_condition_variable;
   using thread = std::thread;
   using thread_id = std::thread::id;
   using clock = std::chrono::steady_clock;
 
-  static thread_id self() noexcept { return std::this_thread::get_id(); }
-  static void yield() noexcept { std::this_thread::yield(); }
+  static thread_id self() noexcept {
+    return std::this_thread::get_id();
+  }
+  static void yield() noexcept {
+    std::this_thread::yield();
+  }
   static void pause() noexcept {
 #if defined(__x86_64__) || defined(__i386__)
     __builtin_ia32_pause();
@@ -213,19 +223,19 @@ class std_sync::lasting_condition_variable {
   lasting_condition_variable(const lasting_condition_variable&) = delete;
   lasting_condition_variable& operator=(const lasting_condition_variable&) = delete;
 
-  void wait(std::unique_lock<std::mutex>& lock) { made().wait(lock); }
-  void wait_until(std::unique_lock<std::mutex>& lock, clock::time_point deadline) { made().wait_until(lock, deadline); }
+  void wait(std::unique_lock<mutex>& lock) { made().wait(lock); }
+  void wait_until(std::unique_lock<mutex>& lock, clock::time_point deadline) { made().wait_until(lock, deadline); }
   void notify_all() noexcept { self()->notify_all(); }
 
  private:
-  std::condition_variable& made() {
-    if (!made_) ::new (static_cast<void*>(place_)) std::condition_variable;
+  condition_variable& made() {
+    if (!made_) ::new (static_cast<void*>(place_)) condition_variable;
     made_ = true;
     return *self();
   }
-  std::condition_variable* self() noexcept { return std::launder(reinterpret_cast<std::condition_variable*>(place_)); }
+  condition_variable* self() noexcept { return std::launder(reinterpret_cast<condition_variable*>(place_)); }
 
-  alignas(std::condition_variable) unsigned char place_[sizeof(std::condition_variable)]{};
+  alignas(condition_variable) unsigned char place_[sizeof(condition_variable)]{};
   bool made_ = false;
 };
 
