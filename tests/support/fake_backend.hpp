@@ -91,10 +91,7 @@ class fake_backend {
   std::vector<sb::sandbox_info> list() {
     bump(lists_);
     if (on_list) on_list();
-    std::lock_guard lock(mutex_);
-    std::vector<sb::sandbox_info> all;
-    for (const auto& [id, info] : running_) all.push_back(info);
-    return all;
+    return everything();
   }
 
   // The world
@@ -107,6 +104,12 @@ class fake_backend {
   void stop(const std::string& id) {
     std::lock_guard lock(mutex_);
     running_.erase(id);
+  }
+  std::vector<sb::sandbox_info> everything() const {
+    std::lock_guard lock(mutex_);
+    std::vector<sb::sandbox_info> all;
+    for (const auto& [id, info] : running_) all.push_back(info);
+    return all;
   }
   bool runs(const std::string& id) const {
     std::lock_guard lock(mutex_);

@@ -44,7 +44,7 @@ class fake_rental : public fake_backend {
   std::optional<sb::sandbox_info> find(const std::string& request) {
     ++finds_;
     if (on_find) on_find(request);
-    for (auto& item : fake_backend::list())
+    for (auto& item : everything())
       if (item.request_id == request) return item;
     return std::nullopt;
   }
