@@ -336,6 +336,30 @@ TEST(Gateway, G2_MoreRunsAtOnceThanReplicas) {
   expect_nothing_left(program);
 }
 
+TEST(Gateway, G2_UnderAHardCapTheOthersWait) {
+  const watchdog dog("G2 hard cap");
+  constexpr int run_ms = 100;
+  gateway program(
+      {"--provider", "e2b", "--runs", "5", "--run-ms", std::to_string(run_ms), "--replicas", "1", "--arrive-ms", "0"});
+  EXPECT_EQ(program.end(), 0) << program.all();
+  const auto started = program.that_match("run .* started .*"), finished = program.that_match("run .* finished");
+  ASSERT_EQ(started.size(), 5u) << program.all();
+  ASSERT_EQ(finished.size(), 5u) << program.all();
+  EXPECT_GE(finished.back().at - started.front().at, 5 * run_ms - 1) << "one after the other";
+  expect_nothing_left(program);
+}
+
+TEST(Gateway, G2_SigtermUnderAHardCapLetsThoseInLineHaveTheirTurn) {
+  const watchdog dog("G2 hard cap sigterm");
+  gateway program({"--provider", "e2b", "--runs", "4", "--run-ms", "300", "--replicas", "1", "--arrive-ms", "0"});
+  ASSERT_TRUE(program.until("started")) << program.all();
+  program.signal(SIGTERM);
+  EXPECT_EQ(program.end(), 0) << program.all();
+  EXPECT_EQ(program.runs("started"), program.runs("finished")) << program.all();
+  EXPECT_EQ(program.that_match("timeline stage=runs phase=drain outcome=ok .*").size(), 1u) << program.all();
+  expect_nothing_left(program);
+}
+
 TEST(Gateway, G2_CtrlCIsTheSame) {
   const watchdog dog("G2 sigint");
   gateway program({"--runs", "10", "--run-ms", "300"});
@@ -491,6 +515,8 @@ TEST(Gateway, BadArgumentsSayHowToUseIt) {
                                     {"--arrive-ms", "1.5"},
                                     {"--hang-run", "7"},
                                     {"--runs", "99999999999"},
+                                    {"--provider"},
+                                    {"--provider", "docker"},
                                     {"-h"}};
   for (const strings& arguments : bad) {
     gateway program(arguments);

@@ -39,6 +39,7 @@
 #include <curfew/guarded_singleton.hpp>
 #include <curfew/ordered_lifespan.hpp>
 #include <curfew/sandbox/aio.hpp>
+#include <curfew/sandbox/e2b.hpp>
 #include <curfew/sandbox/process_backend.hpp>
 
 namespace {
@@ -47,7 +48,9 @@ using namespace std::chrono_literals;
 using curfew::lifespan_phase;
 using curfew::sandbox::process_backend;
 using milliseconds = std::chrono::milliseconds;
-using provider = curfew::sandbox::aio_provider<process_backend>;
+// With the first, runs beyond `--replicas` go over a soft cap; with the second they wait for one of others to end.
+using soft_cap = curfew::sandbox::aio_provider<process_backend>;
+using hard_cap = curfew::sandbox::e2b_provider<process_backend>;
 
 // ---- what was asked for
 
@@ -56,11 +59,13 @@ struct settings {
   int run_ms = 400;
   int replicas = 3;
   int arrive_ms = 50;
-  int hang_run = 0;  // 0: none
+  int hang_run = 0;       // 0: none
+  bool hard_cap = false;  // --provider e2b
 };
 
 constexpr const char* usage =
-    "usage: gateway [--runs N=6] [--run-ms MS=400] [--replicas N=3] [--arrive-ms MS=50] [--hang-run K]\n";
+    "usage: gateway [--runs N=6] [--run-ms MS=400] [--replicas N=3] [--arrive-ms MS=50] [--hang-run K]"
+    " [--provider aio|e2b]\n";
 
 std::optional<settings> parse(const std::vector<std::string_view>& words) {
   settings result;
@@ -74,6 +79,11 @@ std::optional<settings> parse(const std::vector<std::string_view>& words) {
                {"--arrive-ms", &result.arrive_ms, 0},
                {"--hang-run", &result.hang_run, 1}};
   for (std::size_t i = 0; i < words.size(); i += 2) {
+    if (words[i] == "--provider" && i + 1 < words.size()) {
+      if (words[i + 1] != "aio" && words[i + 1] != "e2b") return std::nullopt;
+      result.hard_cap = words[i + 1] == "e2b";
+      continue;
+    }
     const auto found = std::find_if(std::begin(known), std::end(known), [&](auto& k) { return k.flag == words[i]; });
     if (found == std::end(known) || i + 1 == words.size()) return std::nullopt;
     const std::string_view text = words[i + 1];
@@ -114,16 +124,18 @@ std::string run_line(int number, const std::string& what) {
 std::shared_ptr<process_backend> backend;
 settings config;
 
-struct provider_traits : curfew::singleton_traits<provider> {
-  static std::unique_ptr<provider> make() {
-    curfew::sandbox::aio_options options;
+template <class Provider, class Options>
+struct provider_traits : curfew::singleton_traits<Provider> {
+  static std::unique_ptr<Provider> make() {
+    Options options;
     options.replicas = static_cast<std::size_t>(config.replicas);
     options.name = "sandboxes";
-    return std::make_unique<provider>(backend, options);
+    return std::make_unique<Provider>(backend, options);
   }
 };
 
-constinit curfew::guarded_singleton<provider, provider_traits> providers{"sandboxes"};
+template <class Provider, class Options>
+constinit curfew::guarded_singleton<Provider, provider_traits<Provider, Options>> providers{"sandboxes"};
 
 pid_t group_of(const curfew::sandbox::sandbox_info& info) {
   constexpr std::string_view scheme = "process://";
@@ -222,6 +234,7 @@ bool sleep_or_stop(const std::stop_token& token, std::chrono::nanoseconds span) 
 
 // ---- the gateway
 
+template <class Provider, class Options>
 class gateway {
  public:
   gateway(journal& out, curfew::ordered_lifespan& life) : out_(out), life_(life) {
@@ -267,12 +280,12 @@ class gateway {
 
   void open_sandboxes() {
     backend = std::make_shared<process_backend>();
-    static_cast<void>(providers.get());  // makes and starts it; here and not under the first run
+    static_cast<void>(providers_.get());  // makes and starts it; here and not under the first run
   }
 
   void close_sandboxes() {
-    auto held = providers.try_get();
-    providers.seal();  // runs the provider's shutdown once, and no later get() makes another
+    auto held = providers_.try_get();
+    providers_.seal();  // runs the provider's shutdown once, and no later get() makes another
     if (held) stats_ = held->stats();
     held.release();
     backend.reset();
@@ -296,7 +309,7 @@ class gateway {
 
   void run(int number, const std::stop_token& token) {
     try {
-      const auto sandboxes = providers.get();
+      const auto sandboxes = providers_.get();
       auto lease = sandboxes->acquire({"gateway", "run-" + std::to_string(number)});
       const pid_t group = group_of(lease.info());
       {
@@ -398,6 +411,7 @@ class gateway {
 
   journal& out_;
   curfew::ordered_lifespan& life_;
+  curfew::guarded_singleton<Provider, provider_traits<Provider, Options>>& providers_ = providers<Provider, Options>;
   curfew::admission_fence runs_fence_{"runs"};
   bool announced_ = false;                 // observers are called one at a time
   curfew::sandbox::provider_stats stats_;  // written by the last hook, read after the stop
@@ -433,7 +447,8 @@ int main(int argc, char** argv) {
   config = *parsed;
   std::signal(SIGPIPE, SIG_IGN);  // who reads our lines may leave; the runs still end in order
   try {
-    return gateway(out, life).serve();
+    if (config.hard_cap) return gateway<hard_cap, curfew::sandbox::e2b_options>(out, life).serve();
+    return gateway<soft_cap, curfew::sandbox::aio_options>(out, life).serve();
   } catch (const std::exception& error) {
     std::fprintf(stderr, "gateway: %s\n", error.what());
     return 1;
