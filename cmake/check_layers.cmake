@@ -14,7 +14,8 @@ set(parts
     "detail/signal_.+=signals=2"
     "detail/lifespan_.+=ordered_lifespan=2"
     "detail/(process_id|process_identity)=detail=1"
-    "detail/(directory_tree|process_.+)=sandbox/process_backend=4"
+    "detail/(directory_tree|process_.+)=processes=4"
+    "detail/docker_.+=sandbox/docker_cli_backend=4"
     "detail/(http_.+|json)=sandbox/transport=4"
     "detail/.+=detail=1"
     "admission_fence=admission_fence=2"
@@ -48,6 +49,10 @@ set(edges
     sandbox/e2b->sandbox/lease_store
     sandbox/e2b->sandbox/sandbox_pool
     sandbox/process_backend->sandbox/backend
+    sandbox/process_backend->processes
+    sandbox/docker_cli_backend->sandbox/backend
+    sandbox/docker_cli_backend->sandbox/transport
+    sandbox/docker_cli_backend->processes
     sandbox/transport->sandbox/backend
     sandbox/aio_rest_backend->sandbox/backend
     sandbox/aio_rest_backend->sandbox/transport
@@ -56,7 +61,7 @@ set(edges
 
 # Headers that need the operating system. Their includes of it stand inside a conditional on the platform.
 set(system_headers
-    "^(detail/(signal_.+|lifespan_.+|process_.+|cancel_shield|descriptor|rseq|directory_tree|singleton_domain)|testing/(crash|fiber|race|scheduler)|signals|ordered_lifespan|systemd_notifier|testing/(fiber|race)|sandbox/[a-z0-9_]*(process|docker|transport)[a-z0-9_]*)$")
+    "^(detail/(signal_.+|lifespan_.+|process_.+|cancel_shield|descriptor|docker_.+|rseq|directory_tree|singleton_domain)|testing/(crash|fiber|race|scheduler)|signals|ordered_lifespan|systemd_notifier|testing/(fiber|race)|sandbox/[a-z0-9_]*(process|docker|transport)[a-z0-9_]*)$")
 
 set(banned_includes iostream future regex)
 
@@ -79,6 +84,7 @@ set(budgets
     sandbox/aio=180
     sandbox/e2b=240
     sandbox/process_backend=320
+    sandbox/docker_cli_backend=260
     sandbox/transport=220
     sandbox/aio_rest_backend=130
     sandbox/e2b_rest_backend=220)

@@ -10,6 +10,7 @@ set(CURFEW_HEADERS
     curfew/detail/deadline.hpp
     curfew/detail/descriptor.hpp
     curfew/detail/directory_tree.hpp
+    curfew/detail/docker_port.hpp
     curfew/detail/drain.hpp
     curfew/detail/drain_awaitable.hpp
     curfew/detail/http_message.hpp
@@ -34,6 +35,7 @@ set(CURFEW_HEADERS
     curfew/detail/lifespan_types.hpp
     curfew/detail/lot.hpp
     curfew/detail/occupants.hpp
+    curfew/detail/process_command.hpp
     curfew/detail/process_forker.hpp
     curfew/detail/process_group.hpp
     curfew/detail/process_id.hpp
@@ -64,6 +66,7 @@ set(CURFEW_HEADERS
     curfew/sandbox/aio.hpp
     curfew/sandbox/aio_rest_backend.hpp
     curfew/sandbox/backend.hpp
+    curfew/sandbox/docker_cli_backend.hpp
     curfew/sandbox/e2b.hpp
     curfew/sandbox/e2b_rest_backend.hpp
     curfew/sandbox/lease.hpp

@@ -13452,6 +13452,1112 @@ CURFEW_END_NAMESPACE
 
 // curfew/sandbox/backend.hpp: above
 
+// ---- begin curfew/sandbox/docker_cli_backend.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// Sandboxes as containers of the docker command line, or of one that takes the same arguments. The engine may be on
+/// another host; nothing but the command and the sandbox's own port is needed. See docs/design/backends.md.
+
+#ifndef CURFEW_SANDBOX_DOCKER_CLI_BACKEND_HPP
+#define CURFEW_SANDBOX_DOCKER_CLI_BACKEND_HPP
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+// curfew/detail/config.hpp: above
+
+// curfew/detail/deadline.hpp: above
+
+// ---- begin curfew/detail/docker_port.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// Ports as a container engine publishes them: whether one is free on this host, and which one a line of the engine's
+/// output names. POSIX only.
+
+#ifndef CURFEW_DETAIL_DOCKER_PORT_HPP
+#define CURFEW_DETAIL_DOCKER_PORT_HPP
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+
+// curfew/detail/config.hpp: above
+
+// curfew/detail/descriptor.hpp: above
+
+// curfew/detail/text.hpp: above
+
+#if CURFEW_POSIX
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+CURFEW_BEGIN_NAMESPACE
+namespace detail {
+
+/// The number after the last colon.
+inline std::optional<std::uint16_t> port_behind(std::string_view text) noexcept {
+  text = trimmed(text);
+  text.remove_prefix(std::min(text.rfind(':') + 1, text.size()));
+  std::uint16_t port = 0;
+  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), port);
+  if (error != std::errc() || stop != text.data() + text.size() || port == 0) return {};
+  return port;
+}
+
+/// False when the port is taken at \p address, which may have brackets. What cannot be tried here, because the engine
+/// is on another host, counts as free.
+inline bool is_bindable(std::string_view address, std::uint16_t port) {
+  if (address.starts_with('[')) address.remove_prefix(1);
+  const std::string text(address.substr(0, address.find(']')));
+  sockaddr_in v4{};
+  sockaddr_in6 v6{};
+  v4.sin_family = AF_INET;
+  v6.sin6_family = AF_INET6;
+  v4.sin_port = v6.sin6_port = htons(port);
+  const bool is_v4 = ::inet_pton(AF_INET, text.c_str(), &v4.sin_addr) == 1;
+  if (!is_v4 && ::inet_pton(AF_INET6, text.c_str(), &v6.sin6_addr) != 1) return true;
+  const owned_fd fd(::socket(is_v4 ? AF_INET : AF_INET6, SOCK_STREAM, 0));
+  if (!fd) return true;
+  ::fcntl(fd.get(), F_SETFD, FD_CLOEXEC);
+  const int on = 1;  // a connection that has ended on that port a moment ago is no hindrance to an engine either
+  ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  const auto* const any = is_v4 ? reinterpret_cast<const sockaddr*>(&v4) : reinterpret_cast<const sockaddr*>(&v6);
+  if (::bind(fd.get(), any, is_v4 ? sizeof v4 : sizeof v6) == 0) return true;
+  return errno != EADDRINUSE && errno != EACCES;
+}
+
+}  // namespace detail
+CURFEW_END_NAMESPACE
+#endif  // CURFEW_POSIX
+
+#endif  // CURFEW_DETAIL_DOCKER_PORT_HPP
+// ---- end curfew/detail/docker_port.hpp
+
+// curfew/detail/http_rest.hpp: above
+
+// curfew/detail/http_types.hpp: above
+
+// curfew/detail/http_url.hpp: above
+
+// ---- begin curfew/detail/process_command.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// Runs one program of the system to its end: its arguments as they are, never a shell; what it writes, bounded; and a
+/// limit on its time. For helpers that end by themselves. POSIX only.
+
+#ifndef CURFEW_DETAIL_PROCESS_COMMAND_HPP
+#define CURFEW_DETAIL_PROCESS_COMMAND_HPP
+
+#include <cerrno>
+#include <chrono>
+#include <cstddef>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+// curfew/detail/config.hpp: above
+
+// curfew/detail/descriptor.hpp: above
+
+// ---- begin curfew/detail/process_group.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// What the kernel says about child processes and process groups: has this child exited, which groups still have a
+/// living member. A process id is only safe to signal while it cannot be given to somebody else, so a child is looked
+/// at without being reaped, and reaping is a step of its own that the owner takes when it will never signal it again.
+/// POSIX only.
+
+#ifndef CURFEW_DETAIL_PROCESS_GROUP_HPP
+#define CURFEW_DETAIL_PROCESS_GROUP_HPP
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
+// curfew/detail/config.hpp: above
+
+// curfew/detail/descriptor.hpp: above
+
+// ---- begin curfew/detail/process_spawn.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// Starting one program in a child process: the plan that is complete before the fork, and what the child
+/// does between fork and exec. Everything the child touches is prepared by the parent, because a child of a threaded
+/// program may only make async-signal-safe calls: the heap lock may be held by a thread that does not exist there.
+/// POSIX only.
+
+#ifndef CURFEW_DETAIL_PROCESS_SPAWN_HPP
+#define CURFEW_DETAIL_PROCESS_SPAWN_HPP
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+// curfew/detail/config.hpp: above
+
+// curfew/detail/descriptor.hpp: above
+
+// curfew/detail/text.hpp: above
+
+#if CURFEW_POSIX
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/types.h>
+#include <unistd.h>
+#if defined(__linux__)
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#endif
+
+CURFEW_BEGIN_NAMESPACE
+namespace detail {
+
+/// Throws std::invalid_argument when \p argv could not be passed to a program as it stands.
+inline void check_command(const std::vector<std::string>& argv, const char* who) {
+  if (argv.empty() || argv.front().empty()) throw std::invalid_argument(std::string(who) + ": empty command");
+  for (const std::string& word : argv)
+    if (word.find('\0') != std::string::npos)
+      throw std::invalid_argument(std::string(who) + ": NUL in an argument of " + printable(argv.front()));
+}
+
+using limit_name = decltype(RLIMIT_CORE);  // an enumeration in one C library, int in another
+
+/// What a child that could not become its program sends through the close-on-exec pipe. Smaller than PIPE_BUF, so it
+/// arrives whole or not at all; an end of file without it means that the exec succeeded.
+struct spawn_report {
+  enum step : int { group, parent, directory, limits, streams, exec };
+  int at;
+  int error;
+
+  const char* what() const noexcept {
+    switch (at) {
+      case group:
+        return "setpgid";
+      case parent:
+        return "prctl";
+      case directory:
+        return "fchdir";
+      case limits:
+        return "setrlimit";
+      case streams:
+        return "dup2";
+      default:
+        return "exec";
+    }
+  }
+};
+
+/// Everything a child needs, in memory that is complete before the fork.
+class spawn_plan {
+ public:
+  /// \p environment is the whole environment of the program. A program name without a slash is looked up in its PATH,
+  /// not in the host's.
+  spawn_plan(const std::vector<std::string>& argv, const std::map<std::string, std::string>& environment)
+      : argv_(argv) {
+    for (const auto& [name, value] : environment) environment_.push_back(name + "=" + value);
+    if (argv.front().find('/') != std::string::npos) {
+      candidates_.push_back(argv.front());
+    } else {
+      const auto path = environment.find("PATH");
+      std::string_view rest = path != environment.end() ? std::string_view(path->second) : std::string_view();
+      for (bool more = true; more;) {
+        const std::size_t colon = rest.find(':');
+        const std::string_view part = rest.substr(0, colon);
+        candidates_.push_back((part.empty() ? std::string(".") : std::string(part)) + "/" + argv.front());
+        more = colon != std::string_view::npos;
+        if (more) rest.remove_prefix(colon + 1);
+      }
+    }
+    for (std::string& text : argv_) argv_view_.push_back(text.data());
+    for (std::string& text : environment_) environment_view_.push_back(text.data());
+    argv_view_.push_back(nullptr);
+    environment_view_.push_back(nullptr);
+    struct rlimit open_files {};
+    if (::getrlimit(RLIMIT_NOFILE, &open_files) == 0)
+      highest_fd_ = static_cast<int>(std::min<rlim_t>(open_files.rlim_cur, 1 << 20));
+  }
+
+  spawn_plan(const spawn_plan&) = delete;
+  spawn_plan& operator=(const spawn_plan&) = delete;
+
+  /// Soft and hard limit become \p value, or the host's hard limit where that is lower: nobody can raise that.
+  void limit(limit_name name, std::uint64_t value) {
+    struct rlimit now {};
+    if (::getrlimit(name, &now) != 0) now.rlim_max = RLIM_INFINITY;
+    const rlim_t wanted = std::min(static_cast<rlim_t>(value), now.rlim_max);
+    limits_.push_back({name, {wanted, wanted}});
+  }
+
+  int directory = -1;  ///< becomes the working directory
+  pid_t group = 0;     ///< the process group to join; 0: lead a new one
+  int input = -1;      ///< become the standard streams; these three lie above them
+  int output = -1;
+  int report = -1;  ///< close-on-exec write end
+  pid_t host = 0;   ///< the process that forks
+
+  /// The child's side. Async-signal-safe calls only. All signals are blocked when it begins.
+  [[noreturn]] void become() const noexcept {
+    if (::setpgid(0, group) != 0) give_up(spawn_report::group);
+#if defined(__linux__)
+    // The parent may have died before the request was in place; then nobody would ever send the signal.
+    if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) give_up(spawn_report::parent);
+    if (::getppid() != host) ::_exit(127);
+#endif
+    // A Ctrl-C that came while this child was still in the host's group is pending by now, and the new program would
+    // die of it. Ignoring a signal for a moment discards it; whoever means this child waits until it has been
+    // announced.
+    struct sigaction ignored {
+    }, fallback{};
+    ignored.sa_handler = SIG_IGN;
+    fallback.sa_handler = SIG_DFL;
+    for (int signo = 1; signo < NSIG; ++signo) {  // KILL and STOP refuse: fine
+      ::sigaction(signo, &ignored, nullptr);
+      ::sigaction(signo, &fallback, nullptr);
+    }
+
+    if (::fchdir(directory) != 0) give_up(spawn_report::directory);
+    if (::dup2(input, STDIN_FILENO) < 0 || ::dup2(output, STDOUT_FILENO) < 0 || ::dup2(output, STDERR_FILENO) < 0)
+      give_up(spawn_report::streams);
+    close_between(STDERR_FILENO + 1, report - 1);
+    close_from(report + 1);
+    for (const limit_entry& entry : limits_)
+      if (::setrlimit(entry.name, &entry.value) != 0) give_up(spawn_report::limits);
+
+    sigset_t none;
+    ::sigemptyset(&none);
+    ::sigprocmask(SIG_SETMASK, &none, nullptr);
+    int error = ENOENT;
+    for (const std::string& program : candidates_) {
+      ::execve(program.c_str(), argv_view_.data(), environment_view_.data());
+      // A directory of PATH without the program says nothing; a program that may not be run is worth reporting.
+      if (errno != ENOENT && errno != ENOTDIR) error = errno;
+      if (error != ENOENT && error != EACCES) break;
+    }
+    errno = error;
+    give_up(spawn_report::exec);
+  }
+
+ private:
+  struct limit_entry {
+    limit_name name;
+    struct rlimit value;
+  };
+
+  [[noreturn]] void give_up(spawn_report::step at) const noexcept {
+    const spawn_report text{at, errno};
+    // Nobody is left to tell when this fails; the parent then sees the exit status alone.
+    [[maybe_unused]] const ssize_t sent = ::write(report, &text, sizeof text);
+    ::_exit(127);
+  }
+
+  // The host may have descriptors above its soft limit, if it lowered that after opening them.
+  void close_from(int first) const noexcept {
+#if defined(__linux__) && defined(SYS_close_range)
+    if (::syscall(SYS_close_range, static_cast<unsigned>(first), ~0U, 0U) == 0) return;
+#endif
+    close_between(first, highest_fd_);
+  }
+  static void close_between(int first, int last) noexcept {
+    if (first > last) return;
+#if defined(__linux__) && defined(SYS_close_range)
+    if (::syscall(SYS_close_range, static_cast<unsigned>(first), static_cast<unsigned>(last), 0U) == 0) return;
+#endif
+    for (int fd = first; fd <= last; ++fd) ::close(fd);
+  }
+
+  std::vector<std::string> argv_, environment_, candidates_;
+  std::vector<char*> argv_view_, environment_view_;
+  std::vector<limit_entry> limits_;
+  int highest_fd_ = 1 << 16;
+};
+
+}  // namespace detail
+CURFEW_END_NAMESPACE
+#endif  // CURFEW_POSIX
+
+#endif  // CURFEW_DETAIL_PROCESS_SPAWN_HPP
+// ---- end curfew/detail/process_spawn.hpp
+
+#if CURFEW_POSIX
+#include <dirent.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/types.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+CURFEW_BEGIN_NAMESPACE
+namespace detail {
+
+/// One child of this process, identified by a number that stays its own until `reap()`.
+class child_process {
+ public:
+  child_process() noexcept = default;
+  explicit child_process(pid_t pid) noexcept : pid_(pid) {
+#if defined(__linux__) && defined(SYS_pidfd_open)
+    watch_ = owned_fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0U)));  // close-on-exec by definition
+#endif
+  }
+  child_process(child_process&& other) noexcept
+      : watch_(std::move(other.watch_)), pid_(std::exchange(other.pid_, 0)), reaped_(other.reaped_) {}
+  child_process& operator=(child_process&&) noexcept = default;
+
+  pid_t pid() const noexcept {
+    return pid_;
+  }
+  bool reaped() const noexcept {
+    return reaped_;
+  }
+
+  /// A descriptor that becomes readable when the child exits; -1 where the system has none, then one has to look.
+  int watch() const noexcept {
+    return watch_.get();
+  }
+
+  /// Whether it has exited, as a zombie or reaped. A child that somebody else has reaped counts as exited.
+  bool exited() const noexcept {
+    if (pid_ == 0 || reaped_) return true;
+    siginfo_t info{};
+    int result;
+    do {
+      result = ::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT);
+    } while (result != 0 && errno == EINTR);
+    return result != 0 || info.si_pid != 0;
+  }
+
+  /// Collects an exited child; its number may belong to somebody else afterwards. Returns the exit status, 128 + n for
+  /// one that died of signal n, -1 when the status is not to be had: the host ignores SIGCHLD, or waited for any child.
+  int reap() noexcept {
+    if (pid_ == 0 || reaped_) return -1;
+    reaped_ = true;
+    watch_.reset();
+    int status = 0;
+    pid_t got;
+    do {
+      got = ::waitpid(pid_, &status, WNOHANG);
+    } while (got < 0 && errno == EINTR);
+    if (got != pid_) return -1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  }
+
+  /// Signals this child alone. No effect once it was reaped.
+  void signal(int signo) const noexcept {
+    if (pid_ > 0 && !reaped_) ::kill(pid_, signo);
+  }
+
+ private:
+  owned_fd watch_;
+  pid_t pid_ = 0;
+  bool reaped_ = false;
+};
+
+/// One look at every process of the system: which process groups have a member that still runs. Zombies do not run.
+class group_census {
+ public:
+  /// Takes the census. A process that vanishes while it is looked up is gone. `exact()` is false where the system
+  /// cannot be asked (no /proc, no descriptor left for it); then `lives()` falls back to a question per group, to which
+  /// a leader that was not reaped yet answers like a living member.
+  group_census() noexcept {
+#if defined(__linux__)
+    DIR* const processes = ::opendir("/proc");
+    if (processes == nullptr) return;
+    exact_ = true;
+    try {
+      for (errno = 0; const dirent* entry = ::readdir(processes); errno = 0)
+        if (entry->d_name[0] >= '1' && entry->d_name[0] <= '9' && !look(::dirfd(processes), entry->d_name))
+          exact_ = false;
+      if (errno != 0) exact_ = false;
+    } catch (...) {  // no memory for the list
+      exact_ = false;
+    }
+    ::closedir(processes);
+#endif
+  }
+
+  bool exact() const noexcept {
+    return exact_;
+  }
+
+  bool lives(pid_t group) const noexcept {
+    if (exact_) return std::find(living_.begin(), living_.end(), group) != living_.end();
+    return ::kill(-group, 0) == 0 || errno == EPERM;
+  }
+
+ private:
+  /// False when the process is there but cannot be read.
+  bool look(int processes, const char* pid) {
+    char path[32];
+    std::snprintf(path, sizeof path, "%.20s/stat", pid);
+    const owned_fd file(::openat(processes, path, O_RDONLY | O_CLOEXEC));
+    if (!file) return errno == ENOENT || errno == ESRCH || errno == EACCES;  // EACCES: hidden, another user's
+    char text[1024];
+    const ssize_t size = ::read(file.get(), text, sizeof text - 1);
+    if (size <= 0) return size == 0 || errno == ESRCH || errno == ENOENT;
+    text[size] = '\0';
+    // pid (name) state ppid pgrp ... with the thread count as 18th field after the name, which may hold anything.
+    const char* const after = std::strrchr(text, ')');
+    if (after == nullptr) return true;
+    char state = 0;
+    int group = 0;
+    long threads = 0;
+    const int found = std::sscanf(after + 1, " %c %*d %d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %ld",
+                                  &state, &group, &threads);
+    if (found != 3) return true;
+    // A main thread that ended before its siblings shows as a zombie of a process that runs on.
+    const bool ended = (state == 'Z' && threads <= 1) || state == 'X' || state == 'x';
+    if (!ended) living_.push_back(group);
+    return true;
+  }
+
+  std::vector<pid_t> living_;
+  bool exact_ = false;
+};
+
+}  // namespace detail
+CURFEW_END_NAMESPACE
+#endif  // CURFEW_POSIX
+
+#endif  // CURFEW_DETAIL_PROCESS_GROUP_HPP
+// ---- end curfew/detail/process_group.hpp
+
+// ---- begin curfew/detail/process_members.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// The members of one process group that this process knows by number, waiting until several groups are empty, and
+/// collecting what a command writes. POSIX only.
+
+#ifndef CURFEW_DETAIL_PROCESS_MEMBERS_HPP
+#define CURFEW_DETAIL_PROCESS_MEMBERS_HPP
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstddef>
+#include <initializer_list>
+#include <list>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+// curfew/detail/config.hpp: above
+
+// curfew/detail/deadline.hpp: above
+
+// curfew/detail/descriptor.hpp: above
+
+// curfew/detail/process_group.hpp: above
+
+// curfew/detail/process_spawn.hpp: above
+
+#if CURFEW_POSIX
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+CURFEW_BEGIN_NAMESPACE
+namespace detail {
+
+/// A leader, the commands that have joined its group, and those that nobody waits for any more. The owner's lock guards
+/// all of it, except that whoever waits for a command may look at that one and is the one who reaps it.
+///
+/// The leader is reaped only once the group is known to be empty: until then its zombie keeps the number that signals
+/// go to from becoming somebody else's.
+struct process_members {
+  child_process leader;
+  std::list<child_process> commands, abandoned;
+  bool empty = false;  ///< no living member, and never again one: the number is not ours any more
+
+  bool all_exited() const noexcept {
+    const auto exited = [](const child_process& one) { return one.exited(); };
+    return leader.exited() && std::all_of(commands.begin(), commands.end(), exited) &&
+           std::all_of(abandoned.begin(), abandoned.end(), exited);
+  }
+
+  /// To the group, and to each command, also one that has left the group.
+  void signal(int signo) const noexcept {
+    if (leader.pid() > 0 && !empty) ::kill(-leader.pid(), signo);
+    for (const auto* list : {&commands, &abandoned})
+      for (const child_process& one : *list) one.signal(signo);
+  }
+
+  /// Settles by a census that was taken after everybody had been told to go whether the group is empty, and reaps if
+  /// so.
+  bool reap_if_empty(const group_census& census) noexcept {
+    if (empty) return true;
+    if (!all_exited()) return false;
+    if (!census.exact()) leader.reap();  // its zombie would answer for the group
+    if (leader.pid() > 0 && census.lives(leader.pid())) return false;
+    empty = true;
+    // A member may have forked behind the census and exited before it came by. Its child cannot outlive this.
+    if (leader.pid() > 0 && !leader.reaped()) ::kill(-leader.pid(), SIGKILL);
+    leader.reap();
+    for (child_process& one : abandoned) one.reap();
+    return true;
+  }
+};
+
+/// Waits at most \p budget until the groups in \p left are empty. Those that are get cleared with no lock held and
+/// leave the list. `Owner` has a process_members as `members`, guarded by \p mutex.
+template <class Sync, class Owner, class Clear>
+void wait_until_empty(typename Sync::mutex& mutex, std::vector<Owner*>& left, std::chrono::nanoseconds budget,
+                      const Clear& clear) {
+  using std::chrono::nanoseconds;
+  constexpr nanoseconds longest_nap = std::chrono::milliseconds(20);
+  const auto until = later(Sync::clock::now(), budget);
+  for (nanoseconds nap = std::chrono::milliseconds(1);; nap = std::min(nap * 2, longest_nap)) {
+    std::vector<pollfd> leaders;  // no group is empty before its leader has exited
+    bool look = false;
+    {
+      const std::lock_guard lock(mutex);
+      for (const Owner* one : left) {
+        look = look || one->members.all_exited();
+        const child_process& leader = one->members.leader;
+        if (!leader.exited() && leader.watch() >= 0) leaders.push_back({leader.watch(), POLLIN, 0});
+      }
+    }
+    if (look) {
+      const group_census census;
+      std::erase_if(left, [&](Owner* one) {
+        {
+          const std::lock_guard lock(mutex);
+          if (!one->members.reap_if_empty(census)) return false;
+        }
+        clear(*one);
+        return true;
+      });
+    }
+    const nanoseconds rest = until - Sync::clock::now();
+    if (left.empty() || rest <= nanoseconds::zero()) return;
+    const bool all_watched = leaders.size() == left.size();
+    ::poll(leaders.data(), static_cast<nfds_t>(leaders.size()), poll_timeout(all_watched ? rest : std::min(rest, nap)));
+  }
+}
+
+struct group_signal {
+  int signo;
+  std::chrono::nanoseconds wait;
+};
+
+/// Sends each signal to the groups that are left by then and waits after it. True when none is left.
+template <class Sync, class Owner, class Clear>
+bool end_groups(typename Sync::mutex& mutex, std::vector<Owner*>& left, std::initializer_list<group_signal> ladder,
+                const Clear& clear) {
+  for (const group_signal& rung : ladder) {
+    {
+      const std::lock_guard lock(mutex);
+      for (const Owner* one : left) one->members.signal(rung.signo);
+    }
+    Sync::here(rung.signo == SIGKILL ? "process_members.end.killed" : "process_members.end.asked");
+    wait_until_empty<Sync>(mutex, left, rung.wait, clear);
+    if (left.empty()) return true;
+  }
+  return left.empty();
+}
+
+/// Reads what a command writes and keeps the first \p bound bytes. The rest is read too, so that the writer goes on.
+class bounded_output {
+ public:
+  bounded_output(owned_fd pipe, std::size_t bound) : pipe_(std::move(pipe)), bound_(bound) {
+    ::fcntl(pipe_.get(), F_SETFL, O_NONBLOCK);
+  }
+
+  /// To be polled for POLLIN; -1, which poll() ignores, after the end of file.
+  int fd() const noexcept { return pipe_.get(); }
+
+  /// Takes at most about \p most bytes of what is there, without waiting.
+  void collect(std::size_t most = std::size_t{1} << 18) {
+    std::array<char, 16384> chunk;
+    while (pipe_ && most > 0) {
+      const ssize_t got = ::read(pipe_.get(), chunk.data(), std::min(most, chunk.size()));
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0 && errno == EAGAIN) return;
+      if (got <= 0) return pipe_.reset();
+      const auto size = static_cast<std::size_t>(got);
+      text_.append(chunk.data(), std::min(size, bound_ - text_.size()));
+      most -= size;
+    }
+  }
+
+  /// Takes what was written by now, and no more: whoever else holds the pipe may go on writing for ever.
+  std::string finish() {
+    int written = 0;
+    if (pipe_ && ::ioctl(pipe_.get(), FIONREAD, &written) == 0 && written > 0)
+      collect(static_cast<std::size_t>(written));
+    return std::move(text_);
+  }
+
+ private:
+  owned_fd pipe_;
+  std::size_t bound_;
+  std::string text_;
+};
+
+enum class exit_wait : unsigned char { exited, killed, gave_up };
+
+/// Waits until \p command has exited and reads what it writes meanwhile. Kills it, and it alone, at \p timeout, and
+/// gives up \p kill_wait later. Nobody else may reap it.
+template <class Sync>
+exit_wait wait_for_exit(const child_process& command, std::initializer_list<bounded_output*> outputs,
+                        std::chrono::nanoseconds timeout, std::chrono::nanoseconds kill_wait) {
+  constexpr int unwatched_nap_ms = 5;
+  bool killed = false;
+  for (auto until = later(Sync::clock::now(), timeout); !command.exited();) {
+    const auto now = Sync::clock::now();
+    if (now >= until) {
+      if (std::exchange(killed, true)) return exit_wait::gave_up;
+      command.signal(SIGKILL);
+      until = later(now, kill_wait);
+    }
+    std::vector<pollfd> events{{command.watch(), POLLIN, 0}};
+    for (const bounded_output* one : outputs) events.push_back({one->fd(), POLLIN, 0});
+    const int patience = poll_timeout(until - now);
+    ::poll(events.data(), static_cast<nfds_t>(events.size()),
+           command.watch() >= 0 ? patience : std::min(patience, unwatched_nap_ms));
+    std::size_t at = 1;
+    for (bounded_output* one : outputs)
+      if (events[at++].revents != 0) one->collect();
+  }
+  return killed ? exit_wait::killed : exit_wait::exited;
+}
+
+}  // namespace detail
+CURFEW_END_NAMESPACE
+#endif  // CURFEW_POSIX
+
+#endif  // CURFEW_DETAIL_PROCESS_MEMBERS_HPP
+// ---- end curfew/detail/process_members.hpp
+
+#if CURFEW_POSIX
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+extern char** environ;  // NOLINT: POSIX has no header that declares it
+
+CURFEW_BEGIN_NAMESPACE
+namespace detail {
+
+struct command_result {
+  int exit_code = -1;  ///< 128 + n when it died of signal n; -1 when that is not to be had
+  bool timed_out = false;
+  std::string output, errors;
+};
+
+/// What posix_spawn is told: nothing on stdin, pipes on the other two, a process group of its own, so that a Ctrl-C
+/// meant for the host does not end what the host is about to need for its shutdown, no signal blocked or ignored, and
+/// none of the host's descriptors.
+class spawn_settings {
+ public:
+  spawn_settings(int output, int errors) {
+    check(::posix_spawn_file_actions_init(&actions_));
+    check(::posix_spawnattr_init(&attributes_));
+    check(::posix_spawn_file_actions_addopen(&actions_, STDIN_FILENO, "/dev/null", O_RDONLY, 0));
+    check(::posix_spawn_file_actions_adddup2(&actions_, output, STDOUT_FILENO));
+    check(::posix_spawn_file_actions_adddup2(&actions_, errors, STDERR_FILENO));
+#if defined(__GLIBC__) && __GLIBC_PREREQ(2, 34)
+    check(::posix_spawn_file_actions_addclosefrom_np(&actions_, STDERR_FILENO + 1));  // elsewhere: what is not cloexec
+#endif
+    sigset_t all, none;
+    ::sigfillset(&all);
+    ::sigemptyset(&none);
+    check(::posix_spawnattr_setsigdefault(&attributes_, &all));
+    check(::posix_spawnattr_setsigmask(&attributes_, &none));
+    check(::posix_spawnattr_setpgroup(&attributes_, 0));
+    check(::posix_spawnattr_setflags(
+        &attributes_, static_cast<short>(POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK)));
+  }
+  spawn_settings(const spawn_settings&) = delete;
+  spawn_settings& operator=(const spawn_settings&) = delete;
+  ~spawn_settings() {
+    ::posix_spawn_file_actions_destroy(&actions_);
+    ::posix_spawnattr_destroy(&attributes_);
+  }
+
+  /// The program is looked up in the host's PATH and gets the host's environment.
+  child_process start(std::vector<std::string> argv) const {
+    std::vector<char*> view;
+    for (std::string& word : argv) view.push_back(word.data());
+    view.push_back(nullptr);
+    pid_t pid = 0;
+    check(::posix_spawnp(&pid, view.front(), &actions_, &attributes_, view.data(), environ));
+    return child_process(pid);
+  }
+
+ private:
+  static void check(int error) {
+    if (error != 0) throw std::system_error(error, std::generic_category());
+  }
+
+  posix_spawn_file_actions_t actions_;
+  posix_spawnattr_t attributes_;
+};
+
+/// Runs \p argv, killed at \p timeout. Throws std::system_error when it cannot be started.
+template <class Sync>
+command_result run_command(const std::vector<std::string>& argv, std::chrono::nanoseconds timeout) {
+  constexpr std::size_t most_output = std::size_t{1} << 20;
+  constexpr std::chrono::seconds kill_wait{1};
+  owned_fd output_pipe, output_end, errors_pipe, errors_end;
+  if (!make_pipe(output_pipe, output_end) || !make_pipe(errors_pipe, errors_end))
+    throw std::system_error(errno, std::generic_category());
+  child_process child = spawn_settings(output_end.get(), errors_end.get()).start(argv);
+  output_end.reset();
+  errors_end.reset();
+  bounded_output output(std::move(output_pipe), most_output), errors(std::move(errors_pipe), most_output);
+  Sync::here("process_command.started");
+  const exit_wait ending = wait_for_exit<Sync>(child, {&output, &errors}, timeout, kill_wait);
+  command_result result;
+  result.timed_out = ending != exit_wait::exited;
+  if (ending != exit_wait::gave_up) result.exit_code = child.reap();
+  result.output = output.finish();
+  result.errors = errors.finish();
+  return result;
+}
+
+}  // namespace detail
+CURFEW_END_NAMESPACE
+#endif  // CURFEW_POSIX
+
+#endif  // CURFEW_DETAIL_PROCESS_COMMAND_HPP
+// ---- end curfew/detail/process_command.hpp
+
+// curfew/detail/sync.hpp: above
+
+// curfew/detail/text.hpp: above
+
+// curfew/sandbox/backend.hpp: above
+
+// curfew/sandbox/transport.hpp: above
+
+#if CURFEW_POSIX
+
+CURFEW_BEGIN_NAMESPACE
+namespace sandbox {
+
+/// A directory of the engine's host that shows in the container. Absolute paths, without commas or quotes.
+struct docker_mount {
+  std::string source;
+  std::string destination;
+  bool read_only = false;
+};
+
+struct docker_options {
+  std::string image = "all-in-one-sandbox:latest";
+  std::uint16_t port = 8080;  ///< the first one tried on the host
+  std::string prefix = "curfew-sandbox";
+  std::string host = "localhost";  ///< where the published ports are reached
+  std::string bind = {};  ///< where they are published; empty: 127.0.0.1, [::1] or 0.0.0.0, depending on `host`
+  std::vector<docker_mount> mounts = {};
+  std::map<std::string, std::string> environment = {};
+  std::string runtime = "docker";  ///< looked up in PATH
+  bool seccomp_unconfined = true;
+};
+
+/// Thread safety: every member from any thread. One mutex, for the ports that creates are about to publish; nothing
+/// waits under it. Waiting: each command has a limit (`run` 10 minutes, since it may fetch the image; `stop` 120 s; the
+/// others 5 or 10 s), and readiness 60 s. Exceptions: backend_error, and std::invalid_argument for input that cannot be
+/// meant. Cost: a process for each command.
+///
+/// Values of environment variables go to the command as arguments, which other users of the host can see while it
+/// runs; they never appear in a message.
+template <transport Transport = socket_transport, class Sync = std_sync>
+class docker_cli_backend {
+ public:
+  /// Runs nothing. \throws std::invalid_argument for options that cannot be arguments or a url
+  explicit docker_cli_backend(docker_options options = {}, std::shared_ptr<Transport> carrier = nullptr)
+      : options_(checked(std::move(options))),
+        carrier_(carrier != nullptr ? std::move(carrier) : std::make_shared<Transport>()) {}
+
+  docker_cli_backend(const docker_cli_backend&) = delete;
+  docker_cli_backend& operator=(const docker_cli_backend&) = delete;
+
+  /// Returns once the sandbox answers. A container of that name that runs and answers is taken as it is. \throws
+  /// backend_error `conflict` for one that does not, `unavailable` without an engine or a free port, `rejected` for
+  /// what the engine refuses, `timed_out`, `spawn_failed` without the command
+  sandbox_info create(const create_request& request) {
+    if (!is_id(request.id))
+      throw std::invalid_argument("docker_cli_backend: bad sandbox id \"" + detail::printable(request.id) + "\"");
+    detail::check_environment(request.environment, "docker_cli_backend");
+    auto environment = request.environment;
+    environment.insert(options_.environment.begin(), options_.environment.end());  // the request's values win
+    unsigned from = options_.port;
+    for (int attempt = 0; attempt < port_attempts; ++attempt) {
+      const port_claim port(*this, from);
+      from = port.number + 1U;
+      const auto result = run(run_arguments(request.id, port.number, environment), std::chrono::minutes(10));
+      const auto says = [&result](const char* text) { return detail::contains_ignoring_case(result.errors, text); };
+      if (result.exit_code == 0 && !result.timed_out) return when_ready({request.id, endpoint(port.number)});
+      if (result.timed_out || result.exit_code < 0 || result.exit_code > 128)
+        undo(request.id, result.timed_out ? backend_fault::timed_out : backend_fault::unavailable,
+             "docker run was cut short");
+      if (says("port is already allocated") || says("address already in use")) continue;
+      if (says("is already in use by container") || says("conflict. the container name")) return existing(request.id);
+      const bool no_engine = says("cannot connect to the docker daemon");
+      throw failed("run", result, no_engine ? backend_fault::unavailable : backend_fault::rejected, environment);
+    }
+    throw backend_error(backend_fault::unavailable,
+                        "docker_cli_backend: no free port in " + std::to_string(port_attempts) + " attempts");
+  }
+
+  /// True when the engine no longer knows the container.
+  bool destroy(const std::string& id) {
+    constexpr auto nap = std::chrono::milliseconds(200);
+    if (!is_id(id)) return false;
+    try {
+      const auto result = run({"stop", name_of(id)}, std::chrono::seconds(120));
+      if (result.timed_out) return false;
+      if (result.exit_code != 0) return detail::contains_ignoring_case(result.errors, "no such container");
+      for (const auto until = detail::later(Sync::clock::now(), std::chrono::seconds(10));;) {
+        if (look(id) == container::absent) return true;  // it is removed only after the stop has returned
+        if (until - Sync::clock::now() <= nap) return false;
+        Sync::sleep_for(nap);
+      }
+    } catch (const backend_error&) {
+      return false;
+    }
+  }
+
+  liveness probe(const std::string& id) {
+    if (!is_id(id)) return liveness::unknown;
+    try {
+      const container state = look(id);
+      if (state == container::running) return liveness::alive;
+      return state == container::unknown ? liveness::unknown : liveness::dead;
+    } catch (const backend_error&) {
+      return liveness::unknown;
+    }
+  }
+
+  /// The container of that id, if it runs, its port is known and it answers within five seconds.
+  std::optional<sandbox_info> find(const std::string& request_id) {
+    if (!is_id(request_id) || look(request_id) != container::running) return {};
+    const auto result = run({"port", name_of(request_id), inner_port}, std::chrono::seconds(5));
+    const auto port = result.exit_code == 0 && !result.timed_out ? detail::port_behind(result.output) : std::nullopt;
+    if (!port) return {};
+    sandbox_info info{request_id, endpoint(*port)};
+    if (!detail::wait_until_ready<Sync>(*carrier_, info.endpoint, std::chrono::seconds(5))) return {};
+    return info;
+  }
+
+  /// The running containers with the prefix whose port is published.
+  std::vector<sandbox_info> list() {
+    const std::string prefix = options_.prefix + "-";
+    const auto result =
+        run({"ps", "--filter", "name=" + prefix, "--format", "{{.Names}}\t{{.Ports}}"}, std::chrono::seconds(10));
+    if (result.exit_code != 0 || result.timed_out) throw failed("ps", result, backend_fault::unavailable, {});
+    std::vector<sandbox_info> all;
+    for (std::string_view rest = result.output; !rest.empty();) {
+      const std::string_view line = rest.substr(0, rest.find('\n'));
+      rest.remove_prefix(std::min(rest.size(), line.size() + 1));
+      const std::size_t tab = std::min(line.find('\t'), line.size());
+      const std::string_view name = line.substr(0, tab);
+      const std::string_view ports = line.substr(tab);
+      if (!name.starts_with(prefix)) continue;  // the engine's filter matches anywhere in the name
+      const std::string id(name.substr(prefix.size()));
+      const std::size_t arrow = ports.find("->8080/tcp");
+      const auto port = arrow != std::string_view::npos ? detail::port_behind(ports.substr(0, arrow)) : std::nullopt;
+      if (is_id(id) && port) all.push_back({id, endpoint(*port)});
+    }
+    return all;
+  }
+
+ private:
+  static constexpr int port_attempts = 10;
+  static constexpr const char* inner_port = "8080";
+  enum class container : unsigned char { running, stopped, absent, unknown };
+
+  /// A port that no other create of this backend takes meanwhile, and that was free a moment ago.
+  struct port_claim {
+    port_claim(docker_cli_backend& b, unsigned from) : backend(b) {
+      const std::lock_guard lock(backend.mutex_);
+      for (; from <= 65535; ++from) {
+        number = static_cast<std::uint16_t>(from);
+        if (!backend.claimed_.contains(number) && detail::is_bindable(backend.options_.bind, number)) {
+          backend.claimed_.insert(number);
+          return;
+        }
+      }
+      throw backend_error(backend_fault::unavailable, "docker_cli_backend: no free port up to 65535");
+    }
+    ~port_claim() {
+      const std::lock_guard lock(backend.mutex_);
+      backend.claimed_.erase(number);
+    }
+    port_claim(const port_claim&) = delete;
+    port_claim& operator=(const port_claim&) = delete;
+
+    docker_cli_backend& backend;
+    std::uint16_t number = 0;
+  };
+
+  static bool is_id(const std::string& id) noexcept { return detail::is_sandbox_id(id, detail::colon::refused); }
+  std::string name_of(const std::string& id) const { return options_.prefix + "-" + id; }
+  std::string endpoint(std::uint16_t port) const {
+    return "http://" + detail::bracketed(options_.host) + ":" + std::to_string(port);
+  }
+
+  static docker_options checked(docker_options o) {
+    const auto require = [](bool holds, const char* what) {
+      if (!holds) throw std::invalid_argument(std::string("docker_cli_backend: ") + what);
+    };
+    const auto is_word = [](std::string_view text) {  // one argument, and no option
+      return !text.empty() && text.front() != '-' &&
+             std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c <= '~'; });
+    };
+    const auto is_path = [](std::string_view text) {
+      return text.starts_with('/') && text.find_first_of(std::string_view(",\"\n\r\0", 5)) == std::string_view::npos;
+    };
+    if (o.host.starts_with('[') && o.host.ends_with(']')) o.host = o.host.substr(1, o.host.size() - 2);
+    if (o.bind.empty())
+      o.bind = o.host == "::1"                                                             ? "[::1]"
+               : detail::equal_ignoring_case(o.host, "localhost") || o.host == "127.0.0.1" ? "127.0.0.1"
+                                                                                           : "0.0.0.0";
+    require(is_word(o.image), "bad image");
+    require(is_word(o.runtime), "bad runtime");
+    require(is_id(o.prefix) && detail::is_ascii_alnum(o.prefix.front()), "bad prefix");
+    require(detail::is_host(o.host), "bad host");
+    require(o.bind.find_first_not_of("0123456789abcdefABCDEF.:[]") == std::string::npos, "bad bind address");
+    require(o.port != 0, "port is 0");
+    for (const docker_mount& one : o.mounts) require(is_path(one.source) && is_path(one.destination), "bad mount");
+    detail::check_environment(o.environment, "docker_cli_backend");
+    return o;
+  }
+
+  std::vector<std::string> run_arguments(const std::string& id, std::uint16_t port,
+                                         const std::map<std::string, std::string>& environment) const {
+    std::vector<std::string> words = {"run"};
+    const auto add = [&words](std::initializer_list<std::string> more) { words.insert(words.end(), more); };
+    if (options_.seccomp_unconfined) add({"--security-opt", "seccomp=unconfined"});
+    add({"--rm", "-d", "-p", options_.bind + ":" + std::to_string(port) + ":" + inner_port, "--name", name_of(id)});
+    for (const auto& [name, value] : environment) add({"-e", name + "=" + value});
+    for (const docker_mount& one : options_.mounts)
+      add({"--mount", "type=bind,src=" + one.source + ",dst=" + one.destination + (one.read_only ? ",readonly" : "")});
+    add({options_.image});
+    return words;
+  }
+
+  detail::command_result run(std::vector<std::string> words, std::chrono::nanoseconds limit) const {
+    words.insert(words.begin(), options_.runtime);
+    try {
+      return detail::run_command<Sync>(words, limit);
+    } catch (const std::system_error& e) {
+      throw backend_error(backend_fault::spawn_failed,
+                          "docker_cli_backend: " + options_.runtime + ": " + e.code().message());
+    }
+  }
+
+  static backend_error failed(const char* verb, const detail::command_result& result, backend_fault fault,
+                              const std::map<std::string, std::string>& secrets) {
+    std::string said = result.errors;
+    for (const auto& [name, value] : secrets)
+      for (std::size_t at = 0; !value.empty() && (at = said.find(value, at)) != std::string::npos;)
+        said.replace(at, value.size(), "***"), at += 3;
+    const std::string how = result.timed_out ? "timed out" : "exit status " + std::to_string(result.exit_code);
+    return backend_error(result.timed_out ? backend_fault::timed_out : fault,
+                         std::string("docker_cli_backend: ") + verb + ": " + how + ": " + detail::printable(said, 512));
+  }
+
+  [[noreturn]] void undo(const std::string& id, backend_fault fault, const char* why) {
+    const bool gone = destroy(id);
+    throw backend_error(fault, "docker_cli_backend: sandbox \"" + id + "\": " + why, gone ? std::string() : id);
+  }
+
+  sandbox_info when_ready(sandbox_info info) {
+    if (!detail::wait_until_ready<Sync>(*carrier_, info.endpoint, std::chrono::seconds(60)))
+      undo(info.id, backend_fault::timed_out, "does not become ready");
+    return info;
+  }
+
+  sandbox_info existing(const std::string& id) {
+    std::optional<sandbox_info> found;
+    try {
+      found = find(id);
+    } catch (const backend_error&) {  // then it is not known to be one that can be used
+    }
+    if (!found) throw backend_error(backend_fault::conflict, "docker_cli_backend: the name of \"" + id + "\" is taken");
+    return *found;
+  }
+
+  container look(const std::string& id) const {
+    const auto result = run({"inspect", "-f", "{{.State.Running}}", name_of(id)}, std::chrono::seconds(5));
+    if (result.timed_out) return container::unknown;
+    const std::string_view said = detail::trimmed(result.output);
+    if (result.exit_code == 0) {
+      return said == "true" ? container::running : said == "false" ? container::stopped : container::unknown;
+    }
+    const bool absent = detail::contains_ignoring_case(result.errors, "no such object") ||
+                        detail::contains_ignoring_case(result.errors, "no such container");
+    return absent ? container::absent : container::unknown;
+  }
+
+  const docker_options options_;
+  const std::shared_ptr<Transport> carrier_;
+  typename Sync::mutex mutex_;
+  std::set<std::uint16_t> claimed_;  // under the mutex
+};
+
+}  // namespace sandbox
+CURFEW_END_NAMESPACE
+#endif  // CURFEW_POSIX
+
+#endif  // CURFEW_SANDBOX_DOCKER_CLI_BACKEND_HPP
+// ---- end curfew/sandbox/docker_cli_backend.hpp
+
 // ---- begin curfew/sandbox/e2b.hpp
 // SPDX-License-Identifier: MIT
 // Copyright (c) 2026 the curfew authors
@@ -14004,215 +15110,7 @@ CURFEW_END_NAMESPACE
 
 // curfew/detail/config.hpp: above
 
-// ---- begin curfew/detail/process_spawn.hpp
-// SPDX-License-Identifier: MIT
-// Copyright (c) 2026 the curfew authors
-
-/// \file
-/// Starting one program in a child process: the plan that is complete before the fork, and what the child
-/// does between fork and exec. Everything the child touches is prepared by the parent, because a child of a threaded
-/// program may only make async-signal-safe calls: the heap lock may be held by a thread that does not exist there.
-/// POSIX only.
-
-#ifndef CURFEW_DETAIL_PROCESS_SPAWN_HPP
-#define CURFEW_DETAIL_PROCESS_SPAWN_HPP
-
-#include <algorithm>
-#include <cerrno>
-#include <cstddef>
-#include <cstdint>
-#include <map>
-#include <stdexcept>
-#include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
-
-// curfew/detail/config.hpp: above
-
-// curfew/detail/descriptor.hpp: above
-
-// curfew/detail/text.hpp: above
-
-#if CURFEW_POSIX
-#include <fcntl.h>
-#include <signal.h>
-#include <sys/resource.h>
-#include <sys/types.h>
-#include <unistd.h>
-#if defined(__linux__)
-#include <sys/prctl.h>
-#include <sys/syscall.h>
-#endif
-
-CURFEW_BEGIN_NAMESPACE
-namespace detail {
-
-/// Throws std::invalid_argument when \p argv could not be passed to a program as it stands.
-inline void check_command(const std::vector<std::string>& argv, const char* who) {
-  if (argv.empty() || argv.front().empty()) throw std::invalid_argument(std::string(who) + ": empty command");
-  for (const std::string& word : argv)
-    if (word.find('\0') != std::string::npos)
-      throw std::invalid_argument(std::string(who) + ": NUL in an argument of " + printable(argv.front()));
-}
-
-using limit_name = decltype(RLIMIT_CORE);  // an enumeration in one C library, int in another
-
-/// What a child that could not become its program sends through the close-on-exec pipe. Smaller than PIPE_BUF, so it
-/// arrives whole or not at all; an end of file without it means that the exec succeeded.
-struct spawn_report {
-  enum step : int { group, parent, directory, limits, streams, exec };
-  int at;
-  int error;
-
-  const char* what() const noexcept {
-    switch (at) {
-      case group:
-        return "setpgid";
-      case parent:
-        return "prctl";
-      case directory:
-        return "fchdir";
-      case limits:
-        return "setrlimit";
-      case streams:
-        return "dup2";
-      default:
-        return "exec";
-    }
-  }
-};
-
-/// Everything a child needs, in memory that is complete before the fork.
-class spawn_plan {
- public:
-  /// \p environment is the whole environment of the program. A program name without a slash is looked up in its PATH,
-  /// not in the host's.
-  spawn_plan(const std::vector<std::string>& argv, const std::map<std::string, std::string>& environment)
-      : argv_(argv) {
-    for (const auto& [name, value] : environment) environment_.push_back(name + "=" + value);
-    if (argv.front().find('/') != std::string::npos) {
-      candidates_.push_back(argv.front());
-    } else {
-      const auto path = environment.find("PATH");
-      std::string_view rest = path != environment.end() ? std::string_view(path->second) : std::string_view();
-      for (bool more = true; more;) {
-        const std::size_t colon = rest.find(':');
-        const std::string_view part = rest.substr(0, colon);
-        candidates_.push_back((part.empty() ? std::string(".") : std::string(part)) + "/" + argv.front());
-        more = colon != std::string_view::npos;
-        if (more) rest.remove_prefix(colon + 1);
-      }
-    }
-    for (std::string& text : argv_) argv_view_.push_back(text.data());
-    for (std::string& text : environment_) environment_view_.push_back(text.data());
-    argv_view_.push_back(nullptr);
-    environment_view_.push_back(nullptr);
-    struct rlimit open_files {};
-    if (::getrlimit(RLIMIT_NOFILE, &open_files) == 0)
-      highest_fd_ = static_cast<int>(std::min<rlim_t>(open_files.rlim_cur, 1 << 20));
-  }
-
-  spawn_plan(const spawn_plan&) = delete;
-  spawn_plan& operator=(const spawn_plan&) = delete;
-
-  /// Soft and hard limit become \p value, or the host's hard limit where that is lower: nobody can raise that.
-  void limit(limit_name name, std::uint64_t value) {
-    struct rlimit now {};
-    if (::getrlimit(name, &now) != 0) now.rlim_max = RLIM_INFINITY;
-    const rlim_t wanted = std::min(static_cast<rlim_t>(value), now.rlim_max);
-    limits_.push_back({name, {wanted, wanted}});
-  }
-
-  int directory = -1;  ///< becomes the working directory
-  pid_t group = 0;     ///< the process group to join; 0: lead a new one
-  int input = -1;      ///< become the standard streams; these three lie above them
-  int output = -1;
-  int report = -1;  ///< close-on-exec write end
-  pid_t host = 0;   ///< the process that forks
-
-  /// The child's side. Async-signal-safe calls only. All signals are blocked when it begins.
-  [[noreturn]] void become() const noexcept {
-    if (::setpgid(0, group) != 0) give_up(spawn_report::group);
-#if defined(__linux__)
-    // The parent may have died before the request was in place; then nobody would ever send the signal.
-    if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) give_up(spawn_report::parent);
-    if (::getppid() != host) ::_exit(127);
-#endif
-    // A Ctrl-C that came while this child was still in the host's group is pending by now, and the new program would
-    // die of it. Ignoring a signal for a moment discards it; whoever means this child waits until it has been
-    // announced.
-    struct sigaction ignored {
-    }, fallback{};
-    ignored.sa_handler = SIG_IGN;
-    fallback.sa_handler = SIG_DFL;
-    for (int signo = 1; signo < NSIG; ++signo) {  // KILL and STOP refuse: fine
-      ::sigaction(signo, &ignored, nullptr);
-      ::sigaction(signo, &fallback, nullptr);
-    }
-
-    if (::fchdir(directory) != 0) give_up(spawn_report::directory);
-    if (::dup2(input, STDIN_FILENO) < 0 || ::dup2(output, STDOUT_FILENO) < 0 || ::dup2(output, STDERR_FILENO) < 0)
-      give_up(spawn_report::streams);
-    close_between(STDERR_FILENO + 1, report - 1);
-    close_from(report + 1);
-    for (const limit_entry& entry : limits_)
-      if (::setrlimit(entry.name, &entry.value) != 0) give_up(spawn_report::limits);
-
-    sigset_t none;
-    ::sigemptyset(&none);
-    ::sigprocmask(SIG_SETMASK, &none, nullptr);
-    int error = ENOENT;
-    for (const std::string& program : candidates_) {
-      ::execve(program.c_str(), argv_view_.data(), environment_view_.data());
-      // A directory of PATH without the program says nothing; a program that may not be run is worth reporting.
-      if (errno != ENOENT && errno != ENOTDIR) error = errno;
-      if (error != ENOENT && error != EACCES) break;
-    }
-    errno = error;
-    give_up(spawn_report::exec);
-  }
-
- private:
-  struct limit_entry {
-    limit_name name;
-    struct rlimit value;
-  };
-
-  [[noreturn]] void give_up(spawn_report::step at) const noexcept {
-    const spawn_report text{at, errno};
-    // Nobody is left to tell when this fails; the parent then sees the exit status alone.
-    [[maybe_unused]] const ssize_t sent = ::write(report, &text, sizeof text);
-    ::_exit(127);
-  }
-
-  // The host may have descriptors above its soft limit, if it lowered that after opening them.
-  void close_from(int first) const noexcept {
-#if defined(__linux__) && defined(SYS_close_range)
-    if (::syscall(SYS_close_range, static_cast<unsigned>(first), ~0U, 0U) == 0) return;
-#endif
-    close_between(first, highest_fd_);
-  }
-  static void close_between(int first, int last) noexcept {
-    if (first > last) return;
-#if defined(__linux__) && defined(SYS_close_range)
-    if (::syscall(SYS_close_range, static_cast<unsigned>(first), static_cast<unsigned>(last), 0U) == 0) return;
-#endif
-    for (int fd = first; fd <= last; ++fd) ::close(fd);
-  }
-
-  std::vector<std::string> argv_, environment_, candidates_;
-  std::vector<char*> argv_view_, environment_view_;
-  std::vector<limit_entry> limits_;
-  int highest_fd_ = 1 << 16;
-};
-
-}  // namespace detail
-CURFEW_END_NAMESPACE
-#endif  // CURFEW_POSIX
-
-#endif  // CURFEW_DETAIL_PROCESS_SPAWN_HPP
-// ---- end curfew/detail/process_spawn.hpp
+// curfew/detail/process_spawn.hpp: above
 
 // curfew/detail/sync.hpp: above
 
@@ -14376,177 +15274,7 @@ CURFEW_END_NAMESPACE
 
 // curfew/detail/config.hpp: above
 
-// ---- begin curfew/detail/process_group.hpp
-// SPDX-License-Identifier: MIT
-// Copyright (c) 2026 the curfew authors
-
-/// \file
-/// What the kernel says about child processes and process groups: has this child exited, which groups still have a
-/// living member. A process id is only safe to signal while it cannot be given to somebody else, so a child is looked
-/// at without being reaped, and reaping is a step of its own that the owner takes when it will never signal it again.
-/// POSIX only.
-
-#ifndef CURFEW_DETAIL_PROCESS_GROUP_HPP
-#define CURFEW_DETAIL_PROCESS_GROUP_HPP
-
-#include <algorithm>
-#include <cerrno>
-#include <chrono>
-#include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <string>
-#include <utility>
-#include <vector>
-
-// curfew/detail/config.hpp: above
-
-// curfew/detail/descriptor.hpp: above
-
-// curfew/detail/process_spawn.hpp: above
-
-#if CURFEW_POSIX
-#include <dirent.h>
-#include <poll.h>
-#include <signal.h>
-#include <sys/types.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-CURFEW_BEGIN_NAMESPACE
-namespace detail {
-
-/// One child of this process, identified by a number that stays its own until `reap()`.
-class child_process {
- public:
-  child_process() noexcept = default;
-  explicit child_process(pid_t pid) noexcept : pid_(pid) {
-#if defined(__linux__) && defined(SYS_pidfd_open)
-    watch_ = owned_fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0U)));  // close-on-exec by definition
-#endif
-  }
-  child_process(child_process&& other) noexcept
-      : watch_(std::move(other.watch_)), pid_(std::exchange(other.pid_, 0)), reaped_(other.reaped_) {}
-  child_process& operator=(child_process&&) noexcept = default;
-
-  pid_t pid() const noexcept {
-    return pid_;
-  }
-  bool reaped() const noexcept {
-    return reaped_;
-  }
-
-  /// A descriptor that becomes readable when the child exits; -1 where the system has none, then one has to look.
-  int watch() const noexcept {
-    return watch_.get();
-  }
-
-  /// Whether it has exited, as a zombie or reaped. A child that somebody else has reaped counts as exited.
-  bool exited() const noexcept {
-    if (pid_ == 0 || reaped_) return true;
-    siginfo_t info{};
-    int result;
-    do {
-      result = ::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT);
-    } while (result != 0 && errno == EINTR);
-    return result != 0 || info.si_pid != 0;
-  }
-
-  /// Collects an exited child; its number may belong to somebody else afterwards. Returns the exit status, 128 + n for
-  /// one that died of signal n, -1 when the status is not to be had: the host ignores SIGCHLD, or waited for any child.
-  int reap() noexcept {
-    if (pid_ == 0 || reaped_) return -1;
-    reaped_ = true;
-    watch_.reset();
-    int status = 0;
-    pid_t got;
-    do {
-      got = ::waitpid(pid_, &status, WNOHANG);
-    } while (got < 0 && errno == EINTR);
-    if (got != pid_) return -1;
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  }
-
-  /// Signals this child alone. No effect once it was reaped.
-  void signal(int signo) const noexcept {
-    if (pid_ > 0 && !reaped_) ::kill(pid_, signo);
-  }
-
- private:
-  owned_fd watch_;
-  pid_t pid_ = 0;
-  bool reaped_ = false;
-};
-
-/// One look at every process of the system: which process groups have a member that still runs. Zombies do not run.
-class group_census {
- public:
-  /// Takes the census. A process that vanishes while it is looked up is gone. `exact()` is false where the system
-  /// cannot be asked (no /proc, no descriptor left for it); then `lives()` falls back to a question per group, to which
-  /// a leader that was not reaped yet answers like a living member.
-  group_census() noexcept {
-#if defined(__linux__)
-    DIR* const processes = ::opendir("/proc");
-    if (processes == nullptr) return;
-    exact_ = true;
-    try {
-      for (errno = 0; const dirent* entry = ::readdir(processes); errno = 0)
-        if (entry->d_name[0] >= '1' && entry->d_name[0] <= '9' && !look(::dirfd(processes), entry->d_name))
-          exact_ = false;
-      if (errno != 0) exact_ = false;
-    } catch (...) {  // no memory for the list
-      exact_ = false;
-    }
-    ::closedir(processes);
-#endif
-  }
-
-  bool exact() const noexcept {
-    return exact_;
-  }
-
-  bool lives(pid_t group) const noexcept {
-    if (exact_) return std::find(living_.begin(), living_.end(), group) != living_.end();
-    return ::kill(-group, 0) == 0 || errno == EPERM;
-  }
-
- private:
-  /// False when the process is there but cannot be read.
-  bool look(int processes, const char* pid) {
-    char path[32];
-    std::snprintf(path, sizeof path, "%.20s/stat", pid);
-    const owned_fd file(::openat(processes, path, O_RDONLY | O_CLOEXEC));
-    if (!file) return errno == ENOENT || errno == ESRCH || errno == EACCES;  // EACCES: hidden, another user's
-    char text[1024];
-    const ssize_t size = ::read(file.get(), text, sizeof text - 1);
-    if (size <= 0) return size == 0 || errno == ESRCH || errno == ENOENT;
-    text[size] = '\0';
-    // pid (name) state ppid pgrp ... with the thread count as 18th field after the name, which may hold anything.
-    const char* const after = std::strrchr(text, ')');
-    if (after == nullptr) return true;
-    char state = 0;
-    int group = 0;
-    long threads = 0;
-    const int found = std::sscanf(after + 1, " %c %*d %d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %ld",
-                                  &state, &group, &threads);
-    if (found != 3) return true;
-    // A main thread that ended before its siblings shows as a zombie of a process that runs on.
-    const bool ended = (state == 'Z' && threads <= 1) || state == 'X' || state == 'x';
-    if (!ended) living_.push_back(group);
-    return true;
-  }
-
-  std::vector<pid_t> living_;
-  bool exact_ = false;
-};
-
-}  // namespace detail
-CURFEW_END_NAMESPACE
-#endif  // CURFEW_POSIX
-
-#endif  // CURFEW_DETAIL_PROCESS_GROUP_HPP
-// ---- end curfew/detail/process_group.hpp
+// curfew/detail/process_group.hpp: above
 
 // curfew/detail/process_spawn.hpp: above
 
@@ -14691,214 +15419,7 @@ CURFEW_END_NAMESPACE
 
 // curfew/detail/process_identity.hpp: above
 
-// ---- begin curfew/detail/process_members.hpp
-// SPDX-License-Identifier: MIT
-// Copyright (c) 2026 the curfew authors
-
-/// \file
-/// The members of one process group that this process knows by number, waiting until several groups are empty, and
-/// collecting what a command writes. POSIX only.
-
-#ifndef CURFEW_DETAIL_PROCESS_MEMBERS_HPP
-#define CURFEW_DETAIL_PROCESS_MEMBERS_HPP
-
-#include <algorithm>
-#include <array>
-#include <cerrno>
-#include <chrono>
-#include <cstddef>
-#include <initializer_list>
-#include <list>
-#include <mutex>
-#include <string>
-#include <utility>
-#include <vector>
-
-// curfew/detail/config.hpp: above
-
-// curfew/detail/deadline.hpp: above
-
-// curfew/detail/descriptor.hpp: above
-
-// curfew/detail/process_group.hpp: above
-
-// curfew/detail/process_spawn.hpp: above
-
-#if CURFEW_POSIX
-#include <fcntl.h>
-#include <poll.h>
-#include <signal.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
-
-CURFEW_BEGIN_NAMESPACE
-namespace detail {
-
-/// A leader, the commands that have joined its group, and those that nobody waits for any more. The owner's lock guards
-/// all of it, except that whoever waits for a command may look at that one and is the one who reaps it.
-///
-/// The leader is reaped only once the group is known to be empty: until then its zombie keeps the number that signals
-/// go to from becoming somebody else's.
-struct process_members {
-  child_process leader;
-  std::list<child_process> commands, abandoned;
-  bool empty = false;  ///< no living member, and never again one: the number is not ours any more
-
-  bool all_exited() const noexcept {
-    const auto exited = [](const child_process& one) { return one.exited(); };
-    return leader.exited() && std::all_of(commands.begin(), commands.end(), exited) &&
-           std::all_of(abandoned.begin(), abandoned.end(), exited);
-  }
-
-  /// To the group, and to each command, also one that has left the group.
-  void signal(int signo) const noexcept {
-    if (leader.pid() > 0 && !empty) ::kill(-leader.pid(), signo);
-    for (const auto* list : {&commands, &abandoned})
-      for (const child_process& one : *list) one.signal(signo);
-  }
-
-  /// Settles by a census that was taken after everybody had been told to go whether the group is empty, and reaps if
-  /// so.
-  bool reap_if_empty(const group_census& census) noexcept {
-    if (empty) return true;
-    if (!all_exited()) return false;
-    if (!census.exact()) leader.reap();  // its zombie would answer for the group
-    if (leader.pid() > 0 && census.lives(leader.pid())) return false;
-    empty = true;
-    // A member may have forked behind the census and exited before it came by. Its child cannot outlive this.
-    if (leader.pid() > 0 && !leader.reaped()) ::kill(-leader.pid(), SIGKILL);
-    leader.reap();
-    for (child_process& one : abandoned) one.reap();
-    return true;
-  }
-};
-
-/// Waits at most \p budget until the groups in \p left are empty. Those that are get cleared with no lock held and
-/// leave the list. `Owner` has a process_members as `members`, guarded by \p mutex.
-template <class Sync, class Owner, class Clear>
-void wait_until_empty(typename Sync::mutex& mutex, std::vector<Owner*>& left, std::chrono::nanoseconds budget,
-                      const Clear& clear) {
-  using std::chrono::nanoseconds;
-  constexpr nanoseconds longest_nap = std::chrono::milliseconds(20);
-  const auto until = later(Sync::clock::now(), budget);
-  for (nanoseconds nap = std::chrono::milliseconds(1);; nap = std::min(nap * 2, longest_nap)) {
-    std::vector<pollfd> leaders;  // no group is empty before its leader has exited
-    bool look = false;
-    {
-      const std::lock_guard lock(mutex);
-      for (const Owner* one : left) {
-        look = look || one->members.all_exited();
-        const child_process& leader = one->members.leader;
-        if (!leader.exited() && leader.watch() >= 0) leaders.push_back({leader.watch(), POLLIN, 0});
-      }
-    }
-    if (look) {
-      const group_census census;
-      std::erase_if(left, [&](Owner* one) {
-        {
-          const std::lock_guard lock(mutex);
-          if (!one->members.reap_if_empty(census)) return false;
-        }
-        clear(*one);
-        return true;
-      });
-    }
-    const nanoseconds rest = until - Sync::clock::now();
-    if (left.empty() || rest <= nanoseconds::zero()) return;
-    const bool all_watched = leaders.size() == left.size();
-    ::poll(leaders.data(), static_cast<nfds_t>(leaders.size()), poll_timeout(all_watched ? rest : std::min(rest, nap)));
-  }
-}
-
-struct group_signal {
-  int signo;
-  std::chrono::nanoseconds wait;
-};
-
-/// Sends each signal to the groups that are left by then and waits after it. True when none is left.
-template <class Sync, class Owner, class Clear>
-bool end_groups(typename Sync::mutex& mutex, std::vector<Owner*>& left, std::initializer_list<group_signal> ladder,
-                const Clear& clear) {
-  for (const group_signal& rung : ladder) {
-    {
-      const std::lock_guard lock(mutex);
-      for (const Owner* one : left) one->members.signal(rung.signo);
-    }
-    Sync::here(rung.signo == SIGKILL ? "process_members.end.killed" : "process_members.end.asked");
-    wait_until_empty<Sync>(mutex, left, rung.wait, clear);
-    if (left.empty()) return true;
-  }
-  return left.empty();
-}
-
-/// Reads what a command writes and keeps the first \p bound bytes. The rest is read too, so that the writer goes on.
-class bounded_output {
- public:
-  bounded_output(owned_fd pipe, std::size_t bound) : pipe_(std::move(pipe)), bound_(bound) {
-    ::fcntl(pipe_.get(), F_SETFL, O_NONBLOCK);
-  }
-
-  /// To be polled for POLLIN; -1, which poll() ignores, after the end of file.
-  int fd() const noexcept { return pipe_.get(); }
-
-  /// Takes at most about \p most bytes of what is there, without waiting.
-  void collect(std::size_t most = std::size_t{1} << 18) {
-    std::array<char, 16384> chunk;
-    while (pipe_ && most > 0) {
-      const ssize_t got = ::read(pipe_.get(), chunk.data(), std::min(most, chunk.size()));
-      if (got < 0 && errno == EINTR) continue;
-      if (got < 0 && errno == EAGAIN) return;
-      if (got <= 0) return pipe_.reset();
-      const auto size = static_cast<std::size_t>(got);
-      text_.append(chunk.data(), std::min(size, bound_ - text_.size()));
-      most -= size;
-    }
-  }
-
-  /// Takes what was written by now, and no more: whoever else holds the pipe may go on writing for ever.
-  std::string finish() {
-    int written = 0;
-    if (pipe_ && ::ioctl(pipe_.get(), FIONREAD, &written) == 0 && written > 0)
-      collect(static_cast<std::size_t>(written));
-    return std::move(text_);
-  }
-
- private:
-  owned_fd pipe_;
-  std::size_t bound_;
-  std::string text_;
-};
-
-enum class exit_wait : unsigned char { exited, killed, gave_up };
-
-/// Waits until \p command has exited and reads what it writes meanwhile. Kills it, and it alone, at \p timeout, and
-/// gives up \p kill_wait later. Nobody else may reap it.
-template <class Sync>
-exit_wait wait_for_exit(const child_process& command, bounded_output& output, std::chrono::nanoseconds timeout,
-                        std::chrono::nanoseconds kill_wait) {
-  constexpr int unwatched_nap_ms = 5;
-  bool killed = false;
-  for (auto until = later(Sync::clock::now(), timeout); !command.exited();) {
-    const auto now = Sync::clock::now();
-    if (now >= until) {
-      if (std::exchange(killed, true)) return exit_wait::gave_up;
-      command.signal(SIGKILL);
-      until = later(now, kill_wait);
-    }
-    pollfd events[2] = {{command.watch(), POLLIN, 0}, {output.fd(), POLLIN, 0}};
-    const int patience = poll_timeout(until - now);
-    ::poll(events, 2, command.watch() >= 0 ? patience : std::min(patience, unwatched_nap_ms));
-    if (events[1].revents != 0) output.collect();
-  }
-  return killed ? exit_wait::killed : exit_wait::exited;
-}
-
-}  // namespace detail
-CURFEW_END_NAMESPACE
-#endif  // CURFEW_POSIX
-
-#endif  // CURFEW_DETAIL_PROCESS_MEMBERS_HPP
-// ---- end curfew/detail/process_members.hpp
+// curfew/detail/process_members.hpp: above
 
 // ---- begin curfew/detail/process_root.hpp
 // SPDX-License-Identifier: MIT
@@ -15332,7 +15853,7 @@ class basic_process_backend {
   exec_result follow(box& where, std::list<detail::child_process>::iterator command, detail::owned_fd pipe,
                      nanoseconds timeout) {
     detail::bounded_output output(std::move(pipe), all_->options.max_output);
-    const auto ending = detail::wait_for_exit<Sync>(*command, output, timeout, all_->options.kill_wait);
+    const auto ending = detail::wait_for_exit<Sync>(*command, {&output}, timeout, all_->options.kill_wait);
     if (ending == detail::exit_wait::gave_up)
       throw backend_error(backend_fault::timed_out,
                           "process_backend: a killed command does not end in sandbox \"" + where.info.id + "\"");

@@ -23,6 +23,7 @@
 #include <curfew/sandbox/aio.hpp>
 #include <curfew/sandbox/aio_rest_backend.hpp>
 #include <curfew/sandbox/backend.hpp>
+#include <curfew/sandbox/docker_cli_backend.hpp>
 #include <curfew/sandbox/e2b.hpp>
 #include <curfew/sandbox/e2b_rest_backend.hpp>
 #include <curfew/sandbox/lease_store.hpp>

@@ -122,11 +122,13 @@ class loopback_server {
     acceptor_ = std::thread([this] { accept_all(); });
   }
   /// A server that answers every request with \p text.
-  explicit loopback_server(std::string text)
-      : loopback_server([text = std::move(text)](loopback_connection& c) {
-          c.request();
-          c.write(text);
-        }) {}
+  explicit loopback_server(std::string text, std::uint16_t port = 0)
+      : loopback_server(
+            [text = std::move(text)](loopback_connection& c) {
+              c.request();
+              c.write(text);
+            },
+            port) {}
   ~loopback_server() {
     ::close(stop_[1]);
     acceptor_.join();

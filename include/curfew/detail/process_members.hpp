@@ -176,8 +176,8 @@ enum class exit_wait : unsigned char { exited, killed, gave_up };
 /// Waits until \p command has exited and reads what it writes meanwhile. Kills it, and it alone, at \p timeout, and
 /// gives up \p kill_wait later. Nobody else may reap it.
 template <class Sync>
-exit_wait wait_for_exit(const child_process& command, bounded_output& output, std::chrono::nanoseconds timeout,
-                        std::chrono::nanoseconds kill_wait) {
+exit_wait wait_for_exit(const child_process& command, std::initializer_list<bounded_output*> outputs,
+                        std::chrono::nanoseconds timeout, std::chrono::nanoseconds kill_wait) {
   constexpr int unwatched_nap_ms = 5;
   bool killed = false;
   for (auto until = later(Sync::clock::now(), timeout); !command.exited();) {
@@ -187,10 +187,14 @@ exit_wait wait_for_exit(const child_process& command, bounded_output& output, st
       command.signal(SIGKILL);
       until = later(now, kill_wait);
     }
-    pollfd events[2] = {{command.watch(), POLLIN, 0}, {output.fd(), POLLIN, 0}};
+    std::vector<pollfd> events{{command.watch(), POLLIN, 0}};
+    for (const bounded_output* one : outputs) events.push_back({one->fd(), POLLIN, 0});
     const int patience = poll_timeout(until - now);
-    ::poll(events, 2, command.watch() >= 0 ? patience : std::min(patience, unwatched_nap_ms));
-    if (events[1].revents != 0) output.collect();
+    ::poll(events.data(), static_cast<nfds_t>(events.size()),
+           command.watch() >= 0 ? patience : std::min(patience, unwatched_nap_ms));
+    std::size_t at = 1;
+    for (bounded_output* one : outputs)
+      if (events[at++].revents != 0) one->collect();
   }
   return killed ? exit_wait::killed : exit_wait::exited;
 }

@@ -362,7 +362,7 @@ class basic_process_backend {
   exec_result follow(box& where, std::list<detail::child_process>::iterator command, detail::owned_fd pipe,
                      nanoseconds timeout) {
     detail::bounded_output output(std::move(pipe), all_->options.max_output);
-    const auto ending = detail::wait_for_exit<Sync>(*command, output, timeout, all_->options.kill_wait);
+    const auto ending = detail::wait_for_exit<Sync>(*command, {&output}, timeout, all_->options.kill_wait);
     if (ending == detail::exit_wait::gave_up)
       throw backend_error(backend_fault::timed_out,
                           "process_backend: a killed command does not end in sandbox \"" + where.info.id + "\"");
