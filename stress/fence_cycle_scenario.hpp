@@ -14,6 +14,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <limits>
 #include <thread>
 #include <utility>
 
@@ -51,6 +52,26 @@ class fence_cycle {
     for (const auto& each : workers_) admitted += each.admitted;
     stress::count(2, admitted);
     stress::count(3, handed_over_.load());
+  }
+
+  bool over() const { return stop_.load(std::memory_order_acquire); }
+
+  /// The work of one more thread, for so long; only one at a time.
+  void visit(std::uint64_t seed, unsigned entries) {
+    worker& self = workers_[roles];
+    self.seed = seed;
+    work(self, entries);
+  }
+
+  /// Nothing but in and out, so that whatever interrupts the thread is likely to do so in the midst of it.
+  void rush() {
+    unsigned batches = 0;
+    while (!over()) {
+      std::uint64_t admitted = 0;
+      for (unsigned i = 0; i < 100; ++i) admitted += static_cast<bool>(fence_.try_enter()) ? 1 : 0;
+      stress::count(2, admitted);
+      if (++batches % 4 == 0) std::this_thread::yield();
+    }
   }
 
  private:
@@ -139,9 +160,9 @@ class fence_cycle {
     seen = admitted;
   }
 
-  void work(worker& self) {
+  void work(worker& self, unsigned entries = std::numeric_limits<unsigned>::max()) {
     stress::rng random(self.seed);
-    while (!stop_.load(std::memory_order_acquire)) {
+    for (; entries != 0 && !over(); --entries) {
       const std::uint64_t closed = closed_.load(std::memory_order_acquire);
       pass mine = fence_.try_enter();
       if (mine) {
@@ -205,7 +226,7 @@ class fence_cycle {
   std::atomic<std::uint64_t> closed_{0};  // the cycle whose close() has returned; 0 in between
   std::atomic<bool> stop_{false};
   std::atomic<std::uint64_t> handed_over_{0};
-  std::array<worker, roles> workers_{};
+  std::array<worker, roles + 1> workers_{};
   std::array<mailbox, 3> mailboxes_{};
 };
 

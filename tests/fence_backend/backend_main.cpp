@@ -153,6 +153,35 @@ int filter_after_busy() {
   return 0;
 }
 
+// One sequence: it adds to the lane with the number of the CPU, if there is one and the gate is above that number.
+int numbered() {
+  using cells = curfew::detail::cpu_cells<curfew::std_sync>;
+  const auto place = curfew::std_sync::restartable<cells>();
+  if (!place) return skipped;
+  for (unsigned cpu = 0; cpu < 2; ++cpu) {
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    if (::sched_setaffinity(0, sizeof one, &one) != 0) return skipped;
+    for (const int gate : {-3, -1, 0, 1, 2, cells::lane_count}) {
+      cells counted;
+      DEMAND(!curfew::std_sync::add_on_cpu<1>(counted));  // it does not know yet where to look
+      counted.index.store(place.index);
+      counted.area.store(place.area);
+      counted.gate.store(gate);
+      bool added = false;
+      for (int i = 0; i < 100 && !added; ++i) added = curfew::std_sync::add_on_cpu<1>(counted);  // may be interrupted
+      DEMAND(added == (gate > static_cast<int>(cpu)));
+      DEMAND(counted.gate.load() == gate);
+      for (unsigned lane = 0; lane < cells::lane_count; ++lane) {
+        DEMAND(counted.lanes[lane].local.load() == (added && lane == cpu ? 1u : 0u));
+        DEMAND(counted.lanes[lane].shared.load() == 0);
+      }
+    }
+  }
+  return 0;
+}
+
 // What it is made of: whoever runs on some CPU is interrupted there. The kernel shows that by forgetting the sequence
 // that a thread has announced and is not in.
 int walk() {
@@ -340,6 +369,7 @@ int main(int argc, char** argv) {
   if (scenario == "filter_before") return filter_before();
   if (scenario == "filter_after") return filter_after();
   if (scenario == "filter_after_busy") return filter_after_busy();
+  if (scenario == "numbered") return numbered();
   if (scenario == "walk") return walk();
   if (scenario == "filter_all") return filter_all();
   if (scenario == "forked") return forked();
