@@ -12,7 +12,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <cstdlib>
 #include <string>
 #include <thread>
@@ -137,6 +139,86 @@ void BM_Lifespan_SignalToWait(benchmark::State& state) {
   report_percentiles(state, std::move(all));
 }
 
+/// The same by the kernel, with `idle` other threads, any of which it may choose to interrupt.
+void BM_Lifespan_KillToWait(benchmark::State& state) {
+  std::vector<double> all;
+  curfew::lifespan_options options;
+  options.escalation_guard = 1h;
+  curfew::ordered_lifespan life(options);
+  std::atomic<bool> over{false};
+  std::vector<std::thread> idle;
+  for (std::int64_t i = 0; i != state.range(0); ++i) {
+    idle.emplace_back([&] { over.wait(false); });
+  }
+  for (auto _ : state) {
+    life.start();
+    clock_type::time_point woke;
+    std::thread waiter([&] {
+      life.wait();
+      woke = clock_type::now();
+    });
+    std::this_thread::sleep_for(200us);  // until it is parked
+    const auto sent = clock_type::now();
+    ::kill(::getpid(), SIGTERM);
+    waiter.join();
+    life.stop();
+    life.reset();
+    all.push_back(std::chrono::duration<double, std::milli>(woke - sent).count());
+    state.SetIterationTime(all.back() / 1e3);
+  }
+  over = true;
+  over.notify_all();
+  for (auto& one : idle) one.join();
+  report_percentiles(state, std::move(all));
+}
+
+/// From the third signal to the end of a process whose hooks all spin.
+void BM_Lifespan_ThirdSignalToExit(benchmark::State& state) {
+  std::vector<double> all;
+  for (auto _ : state) {
+    int ends[2];
+    if (::pipe(ends) != 0) std::abort();
+    const pid_t pid = ::fork();
+    if (pid == 0) {
+      curfew::lifespan_options options;
+      options.escalation_guard = 0ms;
+      options.stop_budget = options.stage_stop = options.hurried_budget = 1h;
+      curfew::ordered_lifespan life(options);
+      for (int i = 0; i != 8; ++i) {
+        life.add(std::to_string(i)).parallel().stop([&](const curfew::stage_context& context) {
+          tell(ends[1]);
+          while (!context.token.stop_requested()) {
+          }
+          tell(ends[1]);
+          for (;;) {
+          }
+        });
+      }
+      life.add("up").after("0").start([&] { tell(ends[1]); });
+      ::_exit(life.run());
+    }
+    const auto hear = [&] {
+      char byte = 0;
+      if (::read(ends[0], &byte, 1) != 1) std::abort();
+    };
+    hear();
+    ::kill(pid, SIGTERM);
+    for (int i = 0; i != 8; ++i) hear();
+    ::kill(pid, SIGTERM);
+    for (int i = 0; i != 8; ++i) hear();
+    const auto sent = clock_type::now();
+    ::kill(pid, SIGTERM);
+    int status = 0;
+    ::waitpid(pid, &status, 0);
+    all.push_back(std::chrono::duration<double, std::milli>(clock_type::now() - sent).count());
+    state.SetIterationTime(all.back() / 1e3);
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 128 + SIGTERM) std::abort();
+    ::close(ends[0]);
+    ::close(ends[1]);
+  }
+  report_percentiles(state, std::move(all));
+}
+
 void BM_Baseline_ThreadSpawnJoin(benchmark::State& state) {
   for (auto _ : state) std::thread([] {}).join();
 }
@@ -170,6 +252,8 @@ BENCHMARK(BM_Lifespan_SigtermToExitOneHungOf8Slice100ms)
     ->Iterations(20)
     ->Unit(benchmark::kMillisecond);
 BENCHMARK(BM_Lifespan_SignalToWait)->UseManualTime()->Iterations(500)->Unit(benchmark::kMicrosecond);
+BENCHMARK(BM_Lifespan_KillToWait)->Arg(0)->Arg(64)->UseManualTime()->Iterations(500)->Unit(benchmark::kMicrosecond);
+BENCHMARK(BM_Lifespan_ThirdSignalToExit)->UseManualTime()->Iterations(50)->Unit(benchmark::kMillisecond);
 BENCHMARK(BM_Baseline_ThreadSpawnJoin)->UseRealTime()->Unit(benchmark::kMicrosecond);
 BENCHMARK(BM_Lifespan_BoundedHooks)->Arg(8)->UseRealTime()->Unit(benchmark::kMicrosecond);
 BENCHMARK(BM_Lifespan_HooksOnController)->Arg(8)->UseRealTime()->Unit(benchmark::kMicrosecond);

@@ -20,6 +20,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <memory>
@@ -364,7 +365,7 @@ TEST(OrderedLifespanProcess, X11_ASignalInsideALockOnlyLatches) {
             0);
 }
 
-TEST(OrderedLifespanProcess, T28_ASignalAtAnyMomentFromConstructorToExitGivesThePolicysCode) {
+TEST(OrderedLifespanProcess, T28_G8_ASignalAtAnyMomentFromConstructorToExitGivesThePolicysCode) {
   for (int round = 0; round != 60; ++round) {
     channel up;
     const pid_t child = spawn_child([&]() -> int {
@@ -473,7 +474,7 @@ TEST(OrderedLifespanProcess, T35_TheHandlerKeepsErrno) {
             0);
 }
 
-TEST(OrderedLifespanProcess, G13_TheHandlerMakesOneSystemCallAndThatIsAWrite) {
+TEST(OrderedLifespanProcess, T34_G13_TheHandlerMakesOneSystemCallAndThatIsAWrite) {
   if (::access("/usr/bin/strace", X_OK) != 0) GTEST_SKIP() << "no strace here";
   char trace[] = "/tmp/curfew_strace_XXXXXX";
   const int file = ::mkstemp(trace);
@@ -498,11 +499,34 @@ TEST(OrderedLifespanProcess, G13_TheHandlerMakesOneSystemCallAndThatIsAWrite) {
   EXPECT_EQ(inside.rfind("write(", 0), 0u) << inside;
 }
 
+TEST(OrderedLifespanProcess, G3_ARunningLifespanHasNoThreadAndOneDescriptor) {
+  const int status = in_child([] {
+    const auto entries = [](const char* directory) {
+      int count = 0;
+      for (const auto& entry : std::filesystem::directory_iterator(directory)) count += entry.path().empty() ? 0 : 1;
+      return count;
+    };
+    const int threads = entries("/proc/self/task");
+    const int descriptors = entries("/proc/self/fd");
+    auto options = owning();
+    options.on_hangup = [] {};
+    ordered_lifespan life(options);
+    for (int i = 0; i != 8; ++i) life.add(std::to_string(i)).start([] {}).stop([] {}).budget(lifespan_phase::stop, 1s);
+    CHILD_CHECK(life.start());
+    std::printf("G3: %d extra threads, %d extra descriptors\n", entries("/proc/self/task") - threads,
+                entries("/proc/self/fd") - descriptors);
+    CHILD_CHECK(entries("/proc/self/task") == threads);
+    CHILD_CHECK(entries("/proc/self/fd") == descriptors + 1);
+    return life.stop().exit_code;
+  });
+  EXPECT_EQ(shell_code(status), 0);
+}
+
 // --- dispositions and masks
 
 void siginfo_handler(int, siginfo_t*, void*) {}
 
-TEST(OrderedLifespanProcess, T25_T26_T27_DispositionsAndMasksAreGivenBackBitForBit) {
+TEST(OrderedLifespanProcess, T25_T26_T27_G10_DispositionsAndMasksAreGivenBackBitForBit) {
   EXPECT_EQ(shell_code(in_child([] {
               struct sigaction before[3]{};
               before[0].sa_sigaction = &siginfo_handler;
@@ -650,7 +674,7 @@ TEST(OrderedLifespanProcess, AnUncatchableSignalIsRefusedAndNothingIsTaken) {
 
 // --- fork and exec
 
-TEST(OrderedLifespanProcess, T36_AnExecutedChildHasACleanMaskAndNoIgnoredSignals) {
+TEST(OrderedLifespanProcess, T36_G11_AnExecutedChildHasACleanMaskAndNoIgnoredSignals) {
   EXPECT_EQ(shell_code(in_child([] {
               ordered_lifespan life(owning());
               std::string status;
