@@ -8,6 +8,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -470,6 +471,126 @@ TEST(OnceTeardown, ThrowReachesTheRunnerWaitersGetFailedAndALaterRunRetries) {
   runner.join();
   joiner.join();
   EXPECT_TRUE(once.done());
+}
+
+// A policy that shows what a joiner and a notifier do around the condition variable: the joiner passes a point after it
+// was woken and before it has the mutex again, and a notification tells whether it was given under a mutex.
+struct watched_sync : park_sync {
+  static inline constinit thread_local int held = 0;
+  static inline std::atomic<int> notified_without{0};
+
+  class mutex {
+   public:
+    void lock() {
+      mutex_.lock();
+      ++held;
+    }
+    void unlock() {
+      --held;
+      mutex_.unlock();
+    }
+
+   private:
+    std::mutex mutex_;
+  };
+  class condition_variable {
+   public:
+    void wait(std::unique_lock<mutex>& lock) {
+      woken_.wait(lock);
+      lock.unlock();
+      here("woken");
+      lock.lock();
+    }
+    template <class Time>
+    void wait_until(std::unique_lock<mutex>& lock, const Time& deadline) {
+      woken_.wait_until(lock, deadline);
+    }
+    void notify_all() {
+      notified_without += held == 0;
+      woken_.notify_all();
+    }
+
+   private:
+    std::condition_variable_any woken_;
+  };
+};
+
+TEST(OnceTeardown, AJoinerBelongsToTheAttemptItMetAlsoWhenARetryHasSucceededBeforeItRuns) {
+  const watchdog dog("late joiner");
+  curfew::basic_once_teardown<watched_sync> once;
+  park joining("once.join.waiting"), woken("woken");
+  gate running, finish;
+  std::thread runner([&] {
+    EXPECT_THROW(once.run([&] {
+      running.open();
+      EXPECT_TRUE(finish.wait());
+      throw std::runtime_error("disk full");
+    }),
+                 std::runtime_error);
+  });
+  ASSERT_TRUE(running.wait());
+  std::thread joiner([&] { EXPECT_EQ(once.run([] { ADD_FAILURE(); }), teardown_status::failed); });
+  ASSERT_TRUE(joining.wait_arrived());
+  joining.open();
+  finish.open();
+  ASSERT_TRUE(woken.wait_arrived());
+  EXPECT_EQ(once.run([] {}), teardown_status::completed);
+  woken.open();
+  joiner.join();
+  runner.join();
+  EXPECT_EQ(once.run([] { ADD_FAILURE(); }), teardown_status::joined) << "and the next call meets the success";
+}
+
+// The last access of the runner must be the unlocking: a joiner may have destroyed everything after it.
+TEST(OnceTeardown, JoinersAreNotifiedUnderTheLock) {
+  watched_sync::notified_without = 0;
+  curfew::basic_once_teardown<watched_sync> once;
+  EXPECT_THROW(once.run([] { throw 1; }), int);
+  EXPECT_EQ(once.run([] {}), teardown_status::completed);
+  EXPECT_EQ(watched_sync::notified_without, 0);
+}
+
+// Whatever it is: nothing may be swallowed, and everything be as after any other exception.
+struct no_exception {
+  int code;
+};
+TEST(OnceTeardown, ItsFunctionMayThrowWhatIsNoException) {
+  once_teardown once;
+  EXPECT_THROW(once.run([] { throw no_exception{3}; }), no_exception);
+  EXPECT_THROW(once.run_for(1s, [] { throw "text"; }), const char*);
+  EXPECT_EQ(once.run([] {}), teardown_status::completed);
+}
+TEST(DetachThen, CallbackMayThrowWhatIsNoException) {
+  std::mutex mutex;
+  auto slot = std::make_unique<int>(7);
+  EXPECT_THROW(detach_then(mutex, slot, [](std::unique_ptr<int>) { throw no_exception{3}; }), no_exception);
+  EXPECT_EQ(slot, nullptr);
+  EXPECT_TRUE(is_free(mutex));
+}
+TEST(DetachSlotLifetime, CallbackMayThrowWhatIsNoException) {
+  int calls = 0;
+  {
+    detach_slot<int, std::function<void(int&, teardown_reason)>> slot([&](int&, teardown_reason) {
+      ++calls;
+      throw no_exception{3};
+    });
+    EXPECT_TRUE(slot.try_install(1));
+    EXPECT_THROW(slot.tear_down(), no_exception);
+    EXPECT_FALSE(slot.has_value());
+    EXPECT_TRUE(slot.try_install(2));
+    EXPECT_THROW(slot.replace(3), no_exception);
+    EXPECT_TRUE(slot.has_value()) << "the new one is in place";
+    EXPECT_THROW(slot.seal(), no_exception);
+    EXPECT_TRUE(slot.sealed());
+  }
+  {
+    detach_slot<int, std::function<void(int&, teardown_reason)>> slot([&](int&, teardown_reason) {
+      ++calls;
+      throw no_exception{3};
+    });
+    EXPECT_TRUE(slot.try_install(4));
+  }
+  EXPECT_EQ(calls, 4) << "the destructor's was dropped";
 }
 
 TEST(OnceTeardown, FailedAttemptLeavesItUnstarted) {
