@@ -13,6 +13,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -229,6 +230,36 @@ class fake_gate {
   std::mutex mutex_;
   fake_sync::condition_variable changed_;
   bool open_ = false;
+};
+
+/// A hook that hangs until the test is over.
+class fake_hang {
+ public:
+  fake_hang() : inside_(std::make_shared<state>()) {}
+  ~fake_hang() {
+    inside_->let_go.open();
+    if (inside_->came.is_open() && !inside_->left.wait()) std::abort();
+  }
+  fake_hang(const fake_hang&) = delete;
+  fake_hang& operator=(const fake_hang&) = delete;
+
+  auto hook() const {
+    return [inside = inside_](const curfew::stage_context&) {
+      inside->came.open();
+      static_cast<void>(inside->let_go.wait());
+      inside->left.open();
+    };
+  }
+  bool came() const { return inside_->came.is_open(); }
+  bool wait_came() const { return inside_->came.wait(); }
+  bool wait_left() const { return inside_->left.wait(); }
+  void let_go() { inside_->let_go.open(); }
+
+ private:
+  struct state {
+    fake_gate came, let_go, left;
+  };
+  std::shared_ptr<state> inside_;
 };
 
 /// What a hook in that time does instead of context.sleep_or_stop(span).
