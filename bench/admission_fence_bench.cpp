@@ -6,14 +6,17 @@
 
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <mutex>
 #include <shared_mutex>
 #include <thread>
+#include <vector>
 
 #include <curfew/admission_fence.hpp>
 
@@ -28,6 +31,7 @@ constexpr std::uint64_t one = 2;
 
 curfew::admission_fence striped{"striped"};
 curfew::compact_admission_fence compact{"compact"};
+curfew::traced_admission_fence traced{"traced"};
 std::array<counter, 16> own_lines;
 counter shared_line;
 std::mutex plain_mutex;
@@ -49,8 +53,22 @@ void BM_AdmissionFence_EnterRelease(benchmark::State& state) {
 void BM_CompactAdmissionFence_EnterRelease(benchmark::State& state) {
   enter_and_release(state, compact);
 }
+void BM_TracedAdmissionFence_EnterRelease(benchmark::State& state) {
+  enter_and_release(state, traced);
+}
 
-// The floor: two atomic additions on a line that no other thread uses, and no verdict.
+// What a program with one thread would write. The rest is what several threads cost.
+void BM_Baseline_PlainCount(benchmark::State& state) {
+  static thread_local std::uint64_t count = 0;
+  for (auto _ : state) {
+    ++count;
+    benchmark::DoNotOptimize(count);
+    --count;
+    benchmark::DoNotOptimize(count);
+  }
+}
+
+// Without rseq: two atomic additions on a line that no other thread uses, and no verdict.
 void BM_Baseline_XaddPair(benchmark::State& state) {
   auto& mine = own_lines[static_cast<std::size_t>(state.thread_index()) % own_lines.size()].word;
   for (auto _ : state) {
@@ -153,6 +171,67 @@ void BM_CompactAdmissionFence_Close(benchmark::State& state) {
   close_only<curfew::compact_admission_fence>(state);
 }
 
+// Each close() of an open fence while a thread on another processor enters and leaves it, one by one: of such a sample
+// the mean says little, so the percentiles are reported.
+template <class Fence>
+void close_beside_an_entrant(benchmark::State& state) {
+  using clock = std::chrono::steady_clock;
+  Fence fence;
+  std::atomic<bool> stop{false};
+  std::thread entrant([&] {
+    while (!stop.load(std::memory_order_relaxed)) {
+      auto pass = fence.try_enter();
+      benchmark::DoNotOptimize(pass);
+    }
+  });
+  std::vector<double> took;
+  for (auto _ : state) {
+    const auto begin = clock::now();
+    fence.close();
+    took.push_back(std::chrono::duration<double, std::micro>(clock::now() - begin).count());
+    fence.drain();
+    fence.reopen();
+  }
+  stop.store(true, std::memory_order_relaxed);
+  entrant.join();
+  std::sort(took.begin(), took.end());
+  state.counters["close_p50_us"] = took[took.size() / 2];
+  state.counters["close_p99_us"] = took[took.size() * 99 / 100];
+}
+void BM_AdmissionFence_CloseBesideAnEntrant(benchmark::State& state) {
+  close_beside_an_entrant<curfew::admission_fence>(state);
+}
+void BM_CompactAdmissionFence_CloseBesideAnEntrant(benchmark::State& state) {
+  close_beside_an_entrant<curfew::compact_admission_fence>(state);
+}
+
+// Sixty-four fences that have been entered, closed in one call or one by one.
+void close_sixty_four(benchmark::State& state, bool together) {
+  using clock = std::chrono::steady_clock;
+  std::array<curfew::admission_fence, 64> fences;
+  std::array<curfew::admission_fence*, 64> pointers;
+  for (std::size_t i = 0; i < fences.size(); ++i) pointers[i] = &fences[i];
+  for (auto _ : state) {
+    for (auto& each : fences) {
+      each.reopen();
+      benchmark::DoNotOptimize(static_cast<bool>(each.try_enter()));
+    }
+    const auto begin = clock::now();
+    if (together) {
+      curfew::admission_fence::close_all(pointers);
+    } else {
+      for (auto& each : fences) each.close();
+    }
+    state.SetIterationTime(std::chrono::duration<double>(clock::now() - begin).count());
+  }
+}
+void BM_AdmissionFence_CloseAll64(benchmark::State& state) {
+  close_sixty_four(state, true);
+}
+void BM_AdmissionFence_Close64OneByOne(benchmark::State& state) {
+  close_sixty_four(state, false);
+}
+
 // From the last release to the return of drain() on another thread, which sleeps by then.
 template <class Fence>
 void last_release_to_drained(benchmark::State& state) {
@@ -189,6 +268,9 @@ void last_release_to_drained(benchmark::State& state) {
 }
 void BM_AdmissionFence_LastReleaseToDrained(benchmark::State& state) {
   last_release_to_drained<curfew::admission_fence>(state);
+}
+void BM_CompactAdmissionFence_LastReleaseToDrained(benchmark::State& state) {
+  last_release_to_drained<curfew::compact_admission_fence>(state);
 }
 
 // The same hand-over with nothing but a mutex, a flag and a condition variable.
@@ -238,9 +320,11 @@ void BM_Baseline_ConditionVariableHandOver(benchmark::State& state) {
   waiter.join();
 }
 
+BENCHMARK(BM_Baseline_PlainCount)->Threads(1)->Threads(2);
 BENCHMARK(BM_Baseline_XaddPair)->Threads(1)->Threads(2);
 BENCHMARK(BM_AdmissionFence_EnterRelease)->Threads(1)->Threads(2);
 BENCHMARK(BM_CompactAdmissionFence_EnterRelease)->Threads(1)->Threads(2);
+BENCHMARK(BM_TracedAdmissionFence_EnterRelease)->Threads(1)->Threads(2);
 BENCHMARK(BM_Baseline_PackedCasWord)->Threads(1)->Threads(2);
 BENCHMARK(BM_Baseline_MutexAndCount)->Threads(1)->Threads(2);
 BENCHMARK(BM_Baseline_SharedMutex)->Threads(1)->Threads(2);
@@ -251,7 +335,12 @@ BENCHMARK(BM_AdmissionFence_CloseReopen);
 BENCHMARK(BM_CompactAdmissionFence_CloseReopen);
 BENCHMARK(BM_AdmissionFence_Close)->UseManualTime();
 BENCHMARK(BM_CompactAdmissionFence_Close)->UseManualTime();
+BENCHMARK(BM_AdmissionFence_CloseBesideAnEntrant)->UseRealTime();
+BENCHMARK(BM_CompactAdmissionFence_CloseBesideAnEntrant)->UseRealTime();
+BENCHMARK(BM_AdmissionFence_CloseAll64)->UseManualTime();
+BENCHMARK(BM_AdmissionFence_Close64OneByOne)->UseManualTime();
 BENCHMARK(BM_AdmissionFence_LastReleaseToDrained)->UseManualTime()->Unit(benchmark::kMicrosecond);
+BENCHMARK(BM_CompactAdmissionFence_LastReleaseToDrained)->UseManualTime()->Unit(benchmark::kMicrosecond);
 BENCHMARK(BM_Baseline_ConditionVariableHandOver)->UseManualTime()->Unit(benchmark::kMicrosecond);
 
 }  // namespace

@@ -71,6 +71,7 @@
 
 #include <chrono>
 #include <coroutine>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <exception>
@@ -92,6 +93,7 @@
 #define CURFEW_DETAIL_COMPACT_CORE_HPP
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 
 // ---- begin curfew/detail/config.hpp
@@ -1146,9 +1148,9 @@ class drain_visit {
 
   /// Hooks are unlinked one at a time, under the lock, so that one hook may still cancel the next.
   ~drain_visit() {
-    while (due_.head != nullptr) {
-      auto& hook = static_cast<drain_hook&>(*due_.head);
-      due_.erase(hook);
+    while (!deferred_ && due_->head != nullptr) {
+      auto& hook = static_cast<drain_hook&>(*due_->head);
+      due_->erase(hook);
       visit_.unlock();
       Sync::here("drain.visit.due");
       call(hook);
@@ -1161,8 +1163,16 @@ class drain_visit {
   /// Every thread that waits is told; every hook comes due.
   void complete_drained() noexcept {
     visit_.wake(lot_kind::drainer, told(drain_status::drained), 0);
-    visit_.move_to(due_, lot_kind::hook);
+    visit_.move_to(*due_, lot_kind::hook);
   }
+
+  /// Hooks that come due go to \p list, which serve() runs from a later section on the same fence; or on its address,
+  /// for the fence may be gone by then.
+  void defer(lot_list& list) noexcept {
+    due_ = &list;
+    deferred_ = true;
+  }
+  void serve(lot_list& list) noexcept { due_ = &list; }
 
   /// Every thread that waits is told; hooks stay and are served when the fence is next closed and empty.
   void complete_reopened(std::uint64_t remaining) noexcept {
@@ -1179,6 +1189,15 @@ class drain_visit {
     if (!visit_.sleep_until(self, deadline)) return {drain_status::timed_out, remaining()};
     return {static_cast<drain_status>(self.verdict - 1), self.count};
   }
+
+  /// Sleeps until somebody calls tell_harvested().
+  void await_harvest() noexcept {
+    typename lot<Sync>::sleeper self;
+    visit_.enlist(self, lot_kind::sleeper);
+    Sync::here("drain.harvest.awaited");
+    visit_.sleep_until(self, time_point::max());
+  }
+  void tell_harvested() noexcept { visit_.wake(lot_kind::sleeper, 1, 0); }
 
   /// Registers the hook, unless it is \p due already. Returns whether it was registered.
   bool add(drain_hook& hook, bool due, const char* fence) noexcept {
@@ -1211,7 +1230,9 @@ class drain_visit {
   static constexpr unsigned told(drain_status status) noexcept { return static_cast<unsigned>(status) + 1; }
 
   typename lot<Sync>::visit visit_;
-  lot_list due_;
+  lot_list own_due_;
+  lot_list* due_ = &own_due_;
+  bool deferred_ = false;
 };
 
 CURFEW_COLD inline void report_occupied(const char* kind, const char* name, std::uint64_t count) noexcept {
@@ -1310,6 +1331,33 @@ class compact_core {
     return true;
   }
 
+  /// close() for \p count fences; hooks run when all of a group are closed, since one of them may wait for another
+  /// fence.
+  template <class At>
+  static void close_group(std::size_t count, At at) noexcept {
+    struct member {
+      compact_core* fence = nullptr;  // when this thread is its signaller; from settling on a mere address
+      lot_list hooks;
+    };
+    for (std::size_t begin = 0; begin < count; begin += group_size) {
+      member group[group_size];
+      for (std::size_t i = begin; i < count && i < begin + group_size; ++i) {
+        // order(compact.word, acq_rel): what the closer did, and what the leavers released; pairs with try_enter(),
+        // leave()
+        if (at(i).word_.fetch_or(closed, std::memory_order_acq_rel) == waiters) group[i - begin].fence = &at(i);
+      }
+      for (member& each : group) {
+        if (each.fence == nullptr) continue;
+        drain_visit<Sync> section(process_lot<Sync>, each.fence);
+        section.defer(each.hooks);
+        each.fence->settle_locked(section);
+      }
+      for (member& each : group) {
+        if (each.fence != nullptr) drain_visit<Sync>(process_lot<Sync>, each.fence).serve(each.hooks);
+      }
+    }
+  }
+
   drain_result wait(time_point deadline, bool closing) noexcept {
     drain_visit<Sync> section(process_lot<Sync>, this);
     if (!announce_waiter(section, closing)) return {drain_status::drained, 0};
@@ -1367,6 +1415,7 @@ class compact_core {
   lot<Sync>* where() const noexcept { return &process_lot<Sync>; }
 
  private:
+  static constexpr std::size_t group_size = 64;
   static constexpr std::uint64_t closed = 1;
   static constexpr std::uint64_t waiters = 2;
   static constexpr std::uint64_t one = 4;
@@ -1790,6 +1839,7 @@ namespace detail {
 //               striped    may enter, by a stripe. This and all that follow are below zero.
 //               closed     refused; close() may still be harvesting, passes may be out, or the last leaver may be on
 //                          its way to the lot lock.
+//               grouped    refused; close_group() owns it and has not harvested yet: all the counts are as when open.
 //               drained    refused and empty, and nobody but its owner will touch the fence again.
 //               Read first by every entrant. Written only under the lot lock, except from undecided to what was chosen.
 //
@@ -1813,6 +1863,8 @@ namespace detail {
 // any of these three, "open"
 //           -> closed    close(), drain_*()   under the lot lock: the state; if it was per_cpu, a restart of all
 //                                             sequences and the harvest of the cells; the stripes, bit by bit
+//           -> grouped   close_group(), which goes on to closed or drained with no way back: the state alone; then,
+//                        with no lock held, one restart for all its fences; then the harvest of each, under its lock
 // closed    -> drained   close() if the harvest is zero, else the leaver that takes remaining_ from 1 to 0
 // drained   -> open      reopen(), which chooses anew
 // closed    -> open      cancel_close(), if remaining_ is not zero; the number is carried over
@@ -1838,7 +1890,7 @@ class striped_core {
       fail_occupied(kind, name_, count);
     }
     // Empty, but the last leaver has not been here yet: it still needs the fence.
-    if (state_locked() == closed) section.await(time_point::max(), [] { return std::uint64_t{0}; });
+    if (is_ending(state_locked())) section.await(time_point::max(), [] { return std::uint64_t{0}; });
     section.drop_hooks();
   }
 
@@ -1874,13 +1926,39 @@ class striped_core {
     return close_locked(section);
   }
 
+  /// close() for \p count fences, with one restart for as many of them as group_size instead of one for each. \p at(i)
+  /// is the i-th fence.
+  template <class At>
+  static void close_group(std::size_t count, At at) noexcept {
+    for (std::size_t begin = 0; begin < count; begin += group_size) {
+      member group[group_size];
+      const std::size_t some = count - begin < group_size ? count - begin : group_size;
+      bool restart = false;
+      for (std::size_t i = 0; i < some; ++i) restart |= at(begin + i).begin_closing(group[i]);
+      Sync::here("fence.close_group.flagged");
+      if (restart) Sync::restart_all();
+      // What is not empty may be gone as soon as it is harvested, and what was closed by somebody else at any time.
+      for (member& each : group) {
+        if (each.fence != nullptr && !each.fence->end_closing(each)) each.fence = nullptr;
+      }
+      Sync::here("fence.close_group.harvested");
+      for (member& each : group) {
+        if (each.fence != nullptr) each.fence->settle_deferring(each.hooks);
+      }
+      // Last of all, since a hook may wait for another one of the group.
+      for (member& each : group) {
+        if (each.fence != nullptr) drain_visit<Sync>(*each.where, each.fence).serve(each.hooks);
+      }
+    }
+  }
+
   drain_result wait(time_point deadline, bool closing) noexcept {
     drain_visit<Sync> section(*lot_, this);
     if (closing) close_locked(section);
     if (state_locked() == drained) return {drain_status::drained, 0};
     return section.await(deadline, [this] {
       const std::uint64_t count = count_locked();
-      return count == 0 && state_locked() == closed ? 1 : count;  // the last release is still under way
+      return count == 0 && is_ending(state_locked()) ? 1 : count;  // the last release is still under way
     });
   }
 
@@ -1895,6 +1973,7 @@ class striped_core {
 
   bool cancel_close() noexcept {
     drain_visit<Sync> section(*lot_, this);
+    await_harvest_locked(section);
     if (state_locked() != closed) return false;
     // order(none, relaxed): a first guess for the exchange below
     std::int64_t count = remaining_.load(std::memory_order_relaxed);
@@ -1923,6 +2002,7 @@ class striped_core {
   std::uint64_t inside() const noexcept {
     if (!is_closed()) return estimate();
     drain_visit<Sync> section(*lot_, this);  // waits for a harvest to end
+    await_harvest_locked(section);
     return count_locked();
   }
 
@@ -1963,16 +2043,54 @@ class striped_core {
   using lane = typename cells::lane;
   using counter = typename Sync::template atomic<std::uint64_t>;
 
+  static constexpr std::size_t group_size = 64;
   static constexpr int per_cpu = cells::lane_count;
   static constexpr int undecided = 0;
   static constexpr int striped = -1;
   static constexpr int closed = -2;
   static constexpr int drained = -3;
+  static constexpr int grouped = -4;
+  static constexpr bool is_ending(int state) noexcept { return state == closed || state == grouped; }
   static constexpr bool is_open(int state) noexcept { return state > closed; }
 
   static constexpr std::uint64_t closed_bit = 1;
   static constexpr std::uint64_t one = 2;
   static constexpr std::int64_t bias = std::int64_t{1} << 62;
+
+  // A fence that close_group() is closing; null when it has no business with it (any more). From settling on a mere
+  // address.
+  struct member {
+    striped_core* fence = nullptr;
+    lot<Sync>* where = nullptr;
+    bool by_cells = false;
+    lot_list hooks;
+  };
+
+  // True when the sequences must be restarted.
+  bool begin_closing(member& self) noexcept {
+    drain_visit<Sync> section(*lot_, this);
+    if (!is_open(state_locked())) return false;
+    // order(fence.state, release): what the closer did before; pairs with try_enter(), is_closed(), choose()
+    const int before = cells_.gate.exchange(grouped, std::memory_order_release);
+    self = {this, lot_, before == per_cpu, {}};
+    return self.by_cells;
+  }
+
+  // True for the signaller.
+  bool end_closing(const member& self) noexcept {
+    drain_visit<Sync> section(*lot_, this);
+    const bool is_empty = harvest_locked(self.by_cells);
+    // order(fence.state, release): what the closer did before; pairs with is_closed()
+    cells_.gate.store(closed, std::memory_order_release);
+    section.tell_harvested();
+    return is_empty;
+  }
+
+  void settle_deferring(lot_list& hooks) noexcept {
+    drain_visit<Sync> section(*lot_, this);
+    section.defer(hooks);
+    settle_locked(section);
+  }
 
   counter& own_stripe() noexcept { return cells_.lanes[Sync::stripe() % cells::lane_count].shared; }
 
@@ -2027,7 +2145,15 @@ class striped_core {
     // order(fence.state, release): what the closer did before; pairs with try_enter(), is_closed(), choose()
     const int before = cells_.gate.exchange(closed, std::memory_order_release);
     Sync::here("fence.close.flagged");
-    std::int64_t harvest = before == per_cpu ? harvest_cells() : 0;
+    if (before == per_cpu) Sync::restart_all();
+    if (harvest_locked(before == per_cpu)) settle_locked(section);
+    return true;
+  }
+
+  // The state has just ceased to be open, and if it was per_cpu, all sequences have been restarted since. True for the
+  // signaller.
+  bool harvest_locked(bool by_cells) noexcept {
+    std::int64_t harvest = by_cells ? harvest_cells() : 0;
     for (lane& each : cells_.lanes) {
       // order(fence.stripe, acq_rel): what the leavers so far released; pairs with leave_stripe()
       const std::uint64_t word = each.shared.fetch_or(closed_bit, std::memory_order_acq_rel);
@@ -2038,15 +2164,13 @@ class striped_core {
     // leave_closed()
     const std::int64_t earlier = remaining_.fetch_add(harvest - bias, std::memory_order_acq_rel);
     Sync::here("fence.close.counted");
-    if (earlier + (harvest - bias) == 0) settle_locked(section);
-    return true;
+    return earlier + (harvest - bias) == 0;
   }
 
-  // The state has just ceased to be per_cpu. Leaves the cells wiped.
+  // Leaves the cells wiped.
   std::int64_t harvest_cells() noexcept {
     // order(none, relaxed): turns away those who come now before they try
     cells_.area.store(0, std::memory_order_relaxed);
-    Sync::restart_all();
     Sync::here("fence.close.restarted");
     std::int64_t harvest = 0;
     for (lane& each : cells_.lanes) {
@@ -2056,6 +2180,10 @@ class striped_core {
       each.local.store(0, std::memory_order_relaxed);
     }
     return harvest;
+  }
+
+  void await_harvest_locked(drain_visit<Sync>& section) const noexcept {
+    while (state_locked() == grouped) section.await_harvest();
   }
 
   void settle_locked(drain_visit<Sync>& section) noexcept {
@@ -2082,7 +2210,7 @@ class striped_core {
   }
 
   std::uint64_t count_locked() const noexcept {
-    if (is_open(state_locked())) return estimate();
+    if (is_open(state_locked()) || state_locked() == grouped) return estimate();
     // order(fence.remaining, acquire): whoever reads zero may rely on what the leavers did; pairs with
     // leave_closed()
     return static_cast<std::uint64_t>(remaining_.load(std::memory_order_acquire));
@@ -2090,7 +2218,7 @@ class striped_core {
 
   // Exact when nobody enters or leaves at the same time.
   std::uint64_t estimate() const noexcept {
-    const bool by_cells = state_locked() == per_cpu;
+    const bool by_cells = state_locked() == per_cpu || state_locked() == grouped;  // at rest they are zero
     // order(fence.remaining, acquire): passes carried over, and what their leavers did; pairs with leave_closed()
     std::int64_t sum = remaining_.load(std::memory_order_acquire) - bias;
     for (const lane& each : cells_.lanes) {
@@ -2205,12 +2333,13 @@ class basic_fence : Trace {
   /// Refuses every entry that happens after this returned. True for the one call that closed it.
   bool close() noexcept { return core_.close(); }
 
-  /// Closes each as close() does. The pointers must not be null.
+  /// Closes each as close() does; where that restarts the sequences of all threads, once for up to 64 fences. Hooks
+  /// and coroutines that come due run when all of them are closed. The pointers must not be null.
   static void close_all(std::span<basic_fence* const> fences) noexcept {
     for (basic_fence* fence : fences) {
       if (fence == nullptr) detail::fail("close_all: null pointer to a fence");
     }
-    for (basic_fence* fence : fences) fence->close();
+    Core::close_group(fences.size(), [fences](std::size_t i) noexcept -> Core& { return fences[i]->core_; });
   }
 
   /// Closes, then waits until nobody is inside. Returns early only if cancel_close() admits again meanwhile; where that

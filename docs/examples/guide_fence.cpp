@@ -4,9 +4,13 @@
 // The guide's pages on admission_fence.
 
 #include <chrono>
+#include <coroutine>
 #include <cstdio>
+#include <exception>
+#include <queue>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include <curfew/admission_fence.hpp>
 
@@ -53,6 +57,35 @@ bool stop_within(curfew::admission_fence& jobs, std::chrono::milliseconds patien
 }
 // [/patience]
 
+// [traced]
+/// The same, and who it was: for_each_inside() gives the records themselves.
+bool stop_and_tell(curfew::traced_admission_fence& jobs, std::chrono::milliseconds patience) {
+  if (jobs.drain_for(patience)) return true;
+  std::printf("%s", jobs.describe_inside().c_str());  // file, line, thread and age of each pass
+  return false;
+}
+// [/traced]
+
+struct task {
+  struct promise_type {
+    task get_return_object() const noexcept { return {}; }
+    std::suspend_never initial_suspend() const noexcept { return {}; }
+    std::suspend_never final_suspend() const noexcept { return {}; }
+    void return_void() const noexcept {}
+    void unhandled_exception() const noexcept { std::terminate(); }
+  };
+};
+using queue = std::queue<std::coroutine_handle<>>;
+
+// [coroutine]
+/// Goes on when the last one has left, on the thread that `post` is for. Without an argument it goes on in the very
+/// release() or close() that emptied the fence. It may destroy the fence then: nobody looks at it again.
+task clean_up(curfew::admission_fence& jobs, queue& post) {
+  co_await jobs.drained([&post](std::coroutine_handle<> self) noexcept { post.push(self); });
+  std::printf("the last job has left\n");
+}
+// [/coroutine]
+
 }  // namespace
 
 int main() {
@@ -75,5 +108,22 @@ int main() {
   jobs.close();
   jobs.cancel_close();  // closed with somebody still inside: never mind, carry on
   // [/reopen]
-  return jobs.is_closed() ? 5 : 0;
+  if (jobs.is_closed()) return 5;
+
+  curfew::traced_admission_fence traced{"traced"};
+  auto culprit = traced.enter();
+  if (stop_and_tell(traced, 0ms)) return 6;
+  culprit.release();
+
+  queue ready;
+  clean_up(jobs, ready);
+  one.release();
+  curfew::admission_fence uploads{"uploads"};
+  // [close_all]
+  curfew::admission_fence* const all[] = {&jobs, &uploads};
+  curfew::admission_fence::close_all(all);  // refuse everywhere first, then wait for each
+  // [/close_all]
+  if (ready.size() != 1) return 7;
+  ready.front().resume();
+  return uploads.is_drained() ? 0 : 8;
 }

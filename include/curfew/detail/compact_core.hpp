@@ -9,6 +9,7 @@
 #define CURFEW_DETAIL_COMPACT_CORE_HPP
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 
 #include <curfew/detail/config.hpp>
@@ -92,6 +93,33 @@ class compact_core {
     return true;
   }
 
+  /// close() for \p count fences; hooks run when all of a group are closed, since one of them may wait for another
+  /// fence.
+  template <class At>
+  static void close_group(std::size_t count, At at) noexcept {
+    struct member {
+      compact_core* fence = nullptr;  // when this thread is its signaller; from settling on a mere address
+      lot_list hooks;
+    };
+    for (std::size_t begin = 0; begin < count; begin += group_size) {
+      member group[group_size];
+      for (std::size_t i = begin; i < count && i < begin + group_size; ++i) {
+        // order(compact.word, acq_rel): what the closer did, and what the leavers released; pairs with try_enter(),
+        // leave()
+        if (at(i).word_.fetch_or(closed, std::memory_order_acq_rel) == waiters) group[i - begin].fence = &at(i);
+      }
+      for (member& each : group) {
+        if (each.fence == nullptr) continue;
+        drain_visit<Sync> section(process_lot<Sync>, each.fence);
+        section.defer(each.hooks);
+        each.fence->settle_locked(section);
+      }
+      for (member& each : group) {
+        if (each.fence != nullptr) drain_visit<Sync>(process_lot<Sync>, each.fence).serve(each.hooks);
+      }
+    }
+  }
+
   drain_result wait(time_point deadline, bool closing) noexcept {
     drain_visit<Sync> section(process_lot<Sync>, this);
     if (!announce_waiter(section, closing)) return {drain_status::drained, 0};
@@ -149,6 +177,7 @@ class compact_core {
   lot<Sync>* where() const noexcept { return &process_lot<Sync>; }
 
  private:
+  static constexpr std::size_t group_size = 64;
   static constexpr std::uint64_t closed = 1;
   static constexpr std::uint64_t waiters = 2;
   static constexpr std::uint64_t one = 4;

@@ -73,9 +73,9 @@ class drain_visit {
 
   /// Hooks are unlinked one at a time, under the lock, so that one hook may still cancel the next.
   ~drain_visit() {
-    while (due_.head != nullptr) {
-      auto& hook = static_cast<drain_hook&>(*due_.head);
-      due_.erase(hook);
+    while (!deferred_ && due_->head != nullptr) {
+      auto& hook = static_cast<drain_hook&>(*due_->head);
+      due_->erase(hook);
       visit_.unlock();
       Sync::here("drain.visit.due");
       call(hook);
@@ -88,8 +88,16 @@ class drain_visit {
   /// Every thread that waits is told; every hook comes due.
   void complete_drained() noexcept {
     visit_.wake(lot_kind::drainer, told(drain_status::drained), 0);
-    visit_.move_to(due_, lot_kind::hook);
+    visit_.move_to(*due_, lot_kind::hook);
   }
+
+  /// Hooks that come due go to \p list, which serve() runs from a later section on the same fence; or on its address,
+  /// for the fence may be gone by then.
+  void defer(lot_list& list) noexcept {
+    due_ = &list;
+    deferred_ = true;
+  }
+  void serve(lot_list& list) noexcept { due_ = &list; }
 
   /// Every thread that waits is told; hooks stay and are served when the fence is next closed and empty.
   void complete_reopened(std::uint64_t remaining) noexcept {
@@ -106,6 +114,15 @@ class drain_visit {
     if (!visit_.sleep_until(self, deadline)) return {drain_status::timed_out, remaining()};
     return {static_cast<drain_status>(self.verdict - 1), self.count};
   }
+
+  /// Sleeps until somebody calls tell_harvested().
+  void await_harvest() noexcept {
+    typename lot<Sync>::sleeper self;
+    visit_.enlist(self, lot_kind::sleeper);
+    Sync::here("drain.harvest.awaited");
+    visit_.sleep_until(self, time_point::max());
+  }
+  void tell_harvested() noexcept { visit_.wake(lot_kind::sleeper, 1, 0); }
 
   /// Registers the hook, unless it is \p due already. Returns whether it was registered.
   bool add(drain_hook& hook, bool due, const char* fence) noexcept {
@@ -138,7 +155,9 @@ class drain_visit {
   static constexpr unsigned told(drain_status status) noexcept { return static_cast<unsigned>(status) + 1; }
 
   typename lot<Sync>::visit visit_;
-  lot_list due_;
+  lot_list own_due_;
+  lot_list* due_ = &own_due_;
+  bool deferred_ = false;
 };
 
 CURFEW_COLD inline void report_occupied(const char* kind, const char* name, std::uint64_t count) noexcept {

@@ -84,6 +84,10 @@ void for_each_case(Visit&& visit) {
   CURFEW_BOTH(fence_destroyed_under_drainer);
   CURFEW_BOTH(fence_coroutine_destroys);
   CURFEW_BOTH(fence_coroutine_abandoned);
+  CURFEW_BOTH(fence_closed_together);
+  CURFEW_BOTH(fence_closed_together_entered);
+  CURFEW_BOTH(fence_closed_together_cancelled);
+  CURFEW_BOTH(fence_closed_together_hooks);
 #define CURFEW_TRACED(body)                                         \
   if constexpr (selected(CURFEW_CASES_FILTER, "traced_" #body)) {   \
     visit.template operator()<body<traced, Sync>>("traced_" #body); \
@@ -164,6 +168,8 @@ void for_each_restartable_case([[maybe_unused]] Visit&& visit) {
   CURFEW_ON(per_cpu_fence, rseq_, drainer_misses_nothing);
   CURFEW_ON(per_cpu_fence, rseq_, two_closers);
   CURFEW_ON(per_cpu_fence, rseq_, hook_destroys);
+  CURFEW_ON(per_cpu_fence, rseq_, closed_together_entered);
+  CURFEW_ON(per_cpu_fence, rseq_, closed_together_cancelled);
   CURFEW_ON(per_cpu_fence, rseq_, reopen_slow_signaller);
   CURFEW_ON(per_cpu_fence, rseq_, carried_over);
   CURFEW_ON(per_cpu_fence, rseq_, crosses_over);

@@ -580,6 +580,110 @@ struct fence_listed {
   }
 };
 
+/// close_all() for fences of a type derived from the real one, too.
+template <class Core, class Trace, class... More>
+void close_together(curfew::basic_fence<Core, Trace>* first, More*... more) {
+  curfew::basic_fence<Core, Trace>* const all[] = {first, more...};
+  curfew::basic_fence<Core, Trace>::close_all(all);
+}
+
+/// Two fences closed together, one of them listed twice, while somebody is inside, somebody enters, and somebody waits
+/// for one and destroys it as soon as it is drained.
+template <class Fence, class Sync>
+struct fence_closed_together {
+  static constexpr unsigned roles = 3;
+  std::unique_ptr<Fence> first = std::make_unique<Fence>("first");
+  Fence second{"second"};
+  Fence* const seen = first.get();
+  typename Fence::pass pass = seen->try_enter();
+  typename Sync::template plain<int> resource{1};
+
+  void role(unsigned i) {
+    if (i == 0) {
+      close_together(seen, &second);
+      check(second.is_closed() && !second.try_enter(), "closed");
+    } else if (i == 1) {
+      if (auto other = second.try_enter()) check(resource == 1, "inside");
+      pass.release();
+    } else {
+      second.drain();
+      resource = 0;
+      if (seen->wait_drained_for(1h)) first.reset();
+    }
+  }
+  void finish() {
+    check(second.is_drained() && second.inside() == 0 && (first == nullptr || first->is_drained()), "drained");
+  }
+};
+
+/// The least of it: who got in before is waited for.
+template <class Fence, class Sync>
+struct fence_closed_together_entered {
+  static constexpr unsigned roles = 2;
+  Fence first{"first"}, second{"second"};
+  typename Sync::template plain<int> resource{1};
+
+  void role(unsigned i) {
+    if (i == 0) {
+      close_together(&first, &second);
+      first.drain();
+      resource = 0;
+    } else if (auto pass = first.try_enter()) {
+      check(resource == 1, "the resource lives while somebody is inside");
+    }
+  }
+  void finish() { check(first.is_drained() && second.is_drained(), "drained"); }
+};
+
+/// cancel_close() and inside() meet a fence that is being closed with another one.
+template <class Fence, class Sync>
+struct fence_closed_together_cancelled {
+  static constexpr unsigned roles = 2;
+  Fence first{"first"}, second{"second"};
+  typename Fence::pass pass = first.try_enter();
+
+  void role(unsigned i) {
+    if (i == 0) {
+      close_together(&second, &first);
+    } else if (first.is_closed()) {
+      close_call("closing seen");
+      check(first.cancel_close(), "one is inside, so it can be cancelled");
+      check(static_cast<bool>(first.try_enter()), "open again");
+    } else if (second.is_closed()) {
+      check(second.inside() == 0, "nobody is inside");
+    }
+  }
+  void finish() {
+    first.close();
+    pass.release();
+    check(first.is_drained() && second.is_drained(), "drained");
+  }
+};
+
+/// A hook of one of a group waits for another one.
+template <class Fence, class Sync>
+struct fence_closed_together_hooks {
+  static constexpr unsigned roles = 2;
+  Fence first{"first"}, second{"second"};
+  curfew::drain_hook hook{&run, this};
+  bool ran = false;
+
+  static void run(void* self) noexcept {
+    auto& mine = *static_cast<fence_closed_together_hooks*>(self);
+    mine.second.drain();
+    mine.ran = true;
+  }
+  fence_closed_together_hooks() { first.on_drained(hook); }
+  void role(unsigned i) {
+    if (i == 0) {
+      close_together(&first, &second, &first);
+    } else {
+      static_cast<void>(second.try_enter());
+    }
+  }
+  void finish() { check(ran && first.is_drained() && second.is_drained(), "both, and the hook has run"); }
+};
+
 }  // namespace curfew_cases
 
 #endif  // CURFEW_TESTS_MODEL_CASES_FENCE_HPP
