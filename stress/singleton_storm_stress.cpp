@@ -76,7 +76,7 @@ struct subject {
 struct storm {
   static constexpr unsigned roles = 4;
   static constexpr bool any_number_of_roles = true;
-  static constexpr unsigned steps = 60;
+  static constexpr unsigned steps = 24;
 
   explicit storm(stress::rng& random)
       : seed(random.next()), forker(random.one_in(16) ? random.below(roles) : roles), crosswise(random.one_in(4)) {

@@ -118,9 +118,10 @@ class singleton_engine {
       Sync::here("singleton.hit.entered");
       if (current_acquired() == seen) [[likely]]
         return seen;
-      seen->fence.leave();
+      give_back(*seen);
     }
   }
+  CURFEW_COLD static void give_back(block& overtaken) noexcept { overtaken.fence.leave(); }
 
   core* existing() const noexcept {
     // order(singleton.core, acquire): the core as built; pairs with ensured()
