@@ -213,9 +213,11 @@ class fiber {
     if (map_ == nullptr || doomed_) return;
 #if CURFEW_TESTING_TSAN
     void* const self = __tsan_get_current_fiber();
-    __tsan_switch_to_fiber(tsan_, 1);
-    unobserved::end();
-    __tsan_switch_to_fiber(self, 1);
+    if (started_) {
+      __tsan_switch_to_fiber(tsan_, 1);
+      unobserved::end();
+      __tsan_switch_to_fiber(self, 1);
+    }
     __tsan_destroy_fiber(tsan_);
 #endif
 #if CURFEW_TESTING_ASAN
@@ -292,6 +294,7 @@ class fiber {
 
   static void start() {
     fiber* const self = starting_;
+    self->started_ = true;
     self->arrive();
     unobserved::begin();  // a fiber is born inside the explorer
     self->entry_();
@@ -307,6 +310,7 @@ class fiber {
   unsigned char* bottom_ = nullptr;
   std::size_t size_ = stack_size;
   exception_state exceptions_;
+  bool started_ = false;
   bool doomed_ = false;
 #if CURFEW_TESTING_TSAN
   void* tsan_ = nullptr;
