@@ -8,7 +8,8 @@ set(curfew_package_dir ${CMAKE_INSTALL_DATADIR}/cmake/curfew)
 install(
   TARGETS curfew
   EXPORT curfew-targets
-  FILE_SET HEADERS)
+  FILE_SET HEADERS
+  FILE_SET opt_in)
 install(
   EXPORT curfew-targets
   NAMESPACE curfew::

@@ -13718,6 +13718,8 @@ CURFEW_END_NAMESPACE
 
 // curfew/detail/config.hpp: above
 
+// curfew/detail/deadline.hpp: above
+
 // curfew/detail/descriptor.hpp: above
 
 // ---- begin curfew/detail/process_group.hpp
@@ -14380,11 +14382,12 @@ class spawn_settings {
   posix_spawnattr_t attributes_;
 };
 
-/// Runs \p argv, killed at \p timeout. Throws std::system_error when it cannot be started.
+/// Runs \p argv, killed \p timeout after this call began. Throws std::system_error when it cannot be started.
 template <class Sync>
 command_result run_command(const std::vector<std::string>& argv, std::chrono::nanoseconds timeout) {
   constexpr std::size_t most_output = std::size_t{1} << 20;
   constexpr std::chrono::seconds kill_wait{1};
+  const auto until = later(Sync::clock::now(), timeout);
   owned_fd output_pipe, output_end, errors_pipe, errors_end;
   if (!make_pipe(output_pipe, output_end) || !make_pipe(errors_pipe, errors_end))
     throw std::system_error(errno, std::generic_category());
@@ -14393,7 +14396,7 @@ command_result run_command(const std::vector<std::string>& argv, std::chrono::na
   errors_end.reset();
   bounded_output output(std::move(output_pipe), most_output), errors(std::move(errors_pipe), most_output);
   Sync::here("process_command.started");
-  const exit_wait ending = wait_for_exit<Sync>(child, {&output, &errors}, timeout, kill_wait);
+  const exit_wait ending = wait_for_exit<Sync>(child, {&output, &errors}, until - Sync::clock::now(), kill_wait);
   command_result result;
   result.timed_out = ending != exit_wait::exited;
   if (ending != exit_wait::gave_up) result.exit_code = child.reap();
@@ -14493,7 +14496,6 @@ class docker_cli_backend {
     if (!is_id(id)) return false;
     try {
       const auto result = run({"stop", name_of(id)}, std::chrono::seconds(120));
-      if (result.timed_out) return false;
       if (result.exit_code != 0) return detail::contains_ignoring_case(result.errors, "no such container");
       for (const auto until = detail::later(Sync::clock::now(), std::chrono::seconds(10));;) {
         if (look(id) == container::absent) return true;  // it is removed only after the stop has returned

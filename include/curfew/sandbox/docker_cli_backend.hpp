@@ -113,7 +113,6 @@ class docker_cli_backend {
     if (!is_id(id)) return false;
     try {
       const auto result = run({"stop", name_of(id)}, std::chrono::seconds(120));
-      if (result.timed_out) return false;
       if (result.exit_code != 0) return detail::contains_ignoring_case(result.errors, "no such container");
       for (const auto until = detail::later(Sync::clock::now(), std::chrono::seconds(10));;) {
         if (look(id) == container::absent) return true;  // it is removed only after the stop has returned
