@@ -506,6 +506,7 @@ TEST(OrderedLifespanProcess, G3_ARunningLifespanHasNoThreadAndOneDescriptor) {
       for (const auto& entry : std::filesystem::directory_iterator(directory)) count += entry.path().empty() ? 0 : 1;
       return count;
     };
+    std::thread([] {}).join();  // a sanitizer makes one of its own with the first
     const int threads = entries("/proc/self/task");
     const int descriptors = entries("/proc/self/fd");
     auto options = owning();
@@ -513,10 +514,9 @@ TEST(OrderedLifespanProcess, G3_ARunningLifespanHasNoThreadAndOneDescriptor) {
     ordered_lifespan life(options);
     for (int i = 0; i != 8; ++i) life.add(std::to_string(i)).start([] {}).stop([] {}).budget(lifespan_phase::stop, 1s);
     CHILD_CHECK(life.start());
-    std::printf("G3: %d extra threads, %d extra descriptors\n", entries("/proc/self/task") - threads,
-                entries("/proc/self/fd") - descriptors);
-    CHILD_CHECK(entries("/proc/self/task") == threads);
+    CHILD_CHECK(eventually([&] { return entries("/proc/self/task") <= threads; }));  // one that was joined may linger
     CHILD_CHECK(entries("/proc/self/fd") == descriptors + 1);
+    std::printf("G3: no extra thread, one extra descriptor\n");
     return life.stop().exit_code;
   });
   EXPECT_EQ(shell_code(status), 0);

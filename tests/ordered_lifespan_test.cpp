@@ -713,6 +713,7 @@ TEST(OrderedLifespan, Rule5_OnControllerRunsOnTheCallingThreadAndIsNamedButNotAb
         EXPECT_EQ(std::this_thread::get_id(), self);
         EXPECT_FALSE(nap(context, patience));  // watched although it is the controller that runs
         while (log.count("hung:bound") == 0) fake_sync::sleep_for(1ms);
+        fake_sync::sleep_for(1ms);  // past the deadline, not at it
       })
       .budget(lifespan_phase::stop, 40ms);
   life.add("free").stop([&] { EXPECT_NE(std::this_thread::get_id(), self); });

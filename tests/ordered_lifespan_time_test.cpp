@@ -146,6 +146,21 @@ TEST(LifespanTime, Rule5_SlowAtHalfToldBeforeTheEndAbandonedAtTheEnd) {
   EXPECT_EQ(*fired, 4800ms);  // hang_grace is 200 ms
 }
 
+TEST(LifespanTime, Rule5_AHookThatIsAbandonedWithoutGraceIsToldAllTheSame) {
+  watchdog dog("rule 5");
+  auto options = plain();
+  options.hang_grace = 0ms;
+  lifespan life(options);
+  auto told = std::make_shared<fake_gate>();
+  life.add("x").stop([told](const stage_context& context) {
+    fake_sync::sleep_for(6s);  // is abandoned meanwhile
+    if (context.token.stop_requested()) told->open();
+  });
+  EXPECT_TRUE(life.start());
+  EXPECT_EQ(life.stop().abandoned.size(), 1u);
+  EXPECT_TRUE(told->wait(1h));
+}
+
 TEST(LifespanTime, Rule7_TheStartHasAClockOfItsOwnAndTheRollbackAnother) {
   watchdog dog("rule 7");
   fake_hang start, stop;
@@ -281,6 +296,7 @@ TEST(LifespanTime, G7_TenThousandSchedulesOfSecondSignalsAndNoneChangesTheOrder)
     hurried += report.total < options.stop_budget && report.signals.count(SIGINT) != 0 ? 1 : 0;
     abandoned += static_cast<int>(report.abandoned.size());
     let_go->open();
+    fake_sync::sleep_for(2h);  // for the last of those who were left behind
   }
   EXPECT_GT(hurried, rounds / 20);
   EXPECT_GT(abandoned, rounds / 10);

@@ -388,6 +388,7 @@ class lifespan_runner : public lifespan_control<Sync>, public std::enable_shared
     one->thread.detach();
     leak(*one, one);
     any_abandoned_ = true;
+    if (!one->cut_fired) fire(one);  // there was no grace; a hook that listens should end all the same
     if (one->stage->given_up) one->stage->given_up();
     const auto running = now - one->began;
     try {
