@@ -4,6 +4,8 @@
 // Many at once: passes, closers, fences closed together.
 
 #include <gtest/gtest.h>
+#include <malloc.h>
+#include <sys/resource.h>
 
 #include <array>
 #include <atomic>
@@ -19,6 +21,14 @@
 #include <curfew/admission_fence.hpp>
 
 #include "support/park.hpp"
+
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+#define CURFEW_TEST_SANITIZED
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer) || __has_feature(address_sanitizer)
+#define CURFEW_TEST_SANITIZED
+#endif
+#endif
 
 namespace {
 
@@ -170,10 +180,73 @@ TEST_F(ManyFences, Rule6_AFenceOfAGroupMayGoWhileTheOthersAreBeingClosed) {
   EXPECT_TRUE(second.is_drained());
 }
 
-// T24: a count of sixteen bits would have overflown, and a check before the entry would have lost some. Sanitizers need
-// several times the memory for each pass, and a traced one has a record.
+// T5: every entry and every release by a thread of its own, which is born and ends while the fence is being closed, and
+// the fence goes as soon as it is drained.
+TYPED_TEST(ManyOfAKind, T5_ThreadsAreBornAndEndWhileTheFenceIsClosed) {
+  for (int round = 0; round < 60; ++round) {
+    auto fence = std::make_unique<TypeParam>();
+    TypeParam* const seen = fence.get();
+    std::vector<typename TypeParam::pass> passes(6);
+    for (auto& each : passes) std::thread([&] { each = seen->enter(); }).join();
+    std::vector<std::jthread> threads;
+    for (auto& each : passes) {
+      threads.emplace_back([&each] {
+        auto clone = each.clone();
+        each.release();
+      });
+    }
+    threads.emplace_back([&] {
+      seen->drain();
+      fence.reset();
+    });
+    threads.clear();
+    ASSERT_EQ(fence, nullptr);
+  }
+}
+
+#if defined(RUSAGE_THREAD)
+// T11: whoever waits sleeps until it is told. A poll would show as a context switch for each look.
+TYPED_TEST(ManyOfAKind, T11_WaitingDoesNotPoll) {
+  TypeParam fence;
+  auto pass = fence.enter();
+  long switches = -1;
+  std::jthread drainer([&] {
+    const auto count = [] {
+      rusage usage{};
+      ::getrusage(RUSAGE_THREAD, &usage);
+      return usage.ru_nvcsw;
+    };
+    const long before = count();
+    if (fence.drain_for(curfew_test::patience)) switches = count() - before;
+  });
+  ASSERT_TRUE(curfew_test::eventually([&] { return fence.is_closed(); }));
+  std::this_thread::sleep_for(150ms);  // long enough for polls to be seen; nothing is ordered by it
+  pass.release();
+  drainer.join();
+  EXPECT_GE(switches, 0);
+  EXPECT_LE(switches, 10);
+}
+#endif
+
+#if defined(__GLIBC__) && !defined(CURFEW_TEST_SANITIZED)
+// T10: a wait that times out leaves nothing behind, however often.
+TYPED_TEST(ManyOfAKind, T10_TimeoutsLeaveNothingBehind) {
+  TypeParam fence;
+  auto pass = fence.enter();
+  const auto in_use = [] { return ::mallinfo2().uordblks; };
+  static_cast<void>(fence.drain_for(1ns));
+  const auto before = in_use();
+  for (int i = 0; i < 10'000; ++i) ASSERT_FALSE(fence.drain_for(1ns));
+  EXPECT_EQ(in_use(), before);
+  pass.release();
+  EXPECT_TRUE(fence.drain_for(0s));
+}
+#endif
+
+// T24: a count of sixteen bits would have overflown, and a check before the entry would have lost some. A traced pass
+// has a record, and sanitizers take several times the memory and the time.
 TYPED_TEST(ManyOfAKind, T24_TenMillionPassesAtOnce) {
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+#if defined(CURFEW_TEST_SANITIZED)
   constexpr std::size_t many = 100'000;
 #else
   constexpr std::size_t many = std::is_same_v<TypeParam, curfew::traced_admission_fence> ? 1'000'000 : 10'000'000;
