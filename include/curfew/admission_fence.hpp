@@ -4,7 +4,8 @@
 /// \file
 /// `admission_fence` answers two questions about a piece of work that many threads may be doing: may I still come in,
 /// and is everybody out? Entering is one atomic verdict, closing refuses all who come later, draining waits for those
-/// who came before. `compact_admission_fence` is the same in 16 bytes. Protocols: docs/design/admission_fence.md.
+/// who came before. `compact_admission_fence` is the same in 16 bytes, `traced_admission_fence` the same with a list of
+/// who is inside. Protocols: docs/design/admission_fence.md.
 
 #ifndef CURFEW_ADMISSION_FENCE_HPP
 #define CURFEW_ADMISSION_FENCE_HPP
@@ -51,17 +52,18 @@ class CURFEW_VISIBLE admission_refused : public std::runtime_error {
 /// *Thread safety.* Every member may be called from any thread at any time, also from inside and from hooks, except
 /// the constructor, the destructor and reset_after_fork_in_child(). A thread that waits in drain() while it holds a
 /// pass itself waits for itself. try_enter(), clone(), closing() and a release that is not the last one after a closing
-/// never lock and may be used in signal handlers.
+/// never lock and may be used in signal handlers, except those of a traced fence.
 ///
 /// *Memory ordering.* For a thread X that releases a pass and a thread Y that is told "drained" (by drain*, by
-/// wait_drained_*, by a hook, or by is_drained()): whatever X did before the release is visible to Y. Whatever preceded
-/// the construction, reopen() or cancel_close() that opened the fence is visible to every thread it admits, and
-/// whatever preceded close() to every thread it refuses.
+/// wait_drained_*, by a hook, in a coroutine, or by is_drained()): whatever X did before the release is visible to Y.
+/// Whatever preceded the construction, reopen() or cancel_close() that opened the fence is visible to every thread it
+/// admits, and whatever preceded close() to every thread it refuses.
 ///
 /// *Destruction* is legal as soon as somebody has been told "drained", on the spot and while the call that released the
 /// last pass, or the call that closed it, has not returned yet: neither touches the fence again. It is also legal
-/// whenever nobody is inside and nobody waits. With somebody inside the destructor prints name and count, and
-/// terminates. Hooks that are still registered then never run.
+/// whenever nobody is inside and nobody waits. With somebody inside the destructor prints name and count (of a traced
+/// fence also the sites), and terminates. Hooks that are still registered then never run, coroutines that still wait
+/// never go on.
 ///
 /// *Exceptions.* enter() throws admission_refused, run() what its function throws; nothing else throws.
 ///
