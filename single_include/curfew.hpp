@@ -14331,8 +14331,8 @@ CURFEW_BEGIN_NAMESPACE
 namespace detail {
 
 struct command_result {
-  int exit_code = -1;  ///< 128 + n when it died of signal n; -1 when that is not to be had
-  bool timed_out = false;
+  int exit_code = -1;      ///< 128 + n when it died of signal n; -1 when that is not to be had
+  bool timed_out = false;  ///< it had to be killed; then the exit status is no success
   std::string output, errors;
 };
 
@@ -14401,8 +14401,8 @@ command_result run_command(const std::vector<std::string>& argv, std::chrono::na
   Sync::here("process_command.started");
   const exit_wait ending = wait_for_exit<Sync>(child, {&output, &errors}, until - Sync::clock::now(), kill_wait);
   command_result result;
-  result.timed_out = ending != exit_wait::exited;
   if (ending != exit_wait::gave_up) result.exit_code = child.reap();
+  result.timed_out = result.exit_code < 0 || (ending == exit_wait::killed && result.exit_code == 128 + SIGKILL);
   result.output = output.finish();
   result.errors = errors.finish();
   return result;
@@ -14480,8 +14480,8 @@ class docker_cli_backend {
       from = port.number + 1U;
       const auto result = run(run_arguments(request.id, port.number, environment), std::chrono::minutes(10));
       const auto says = [&result](const char* text) { return detail::contains_ignoring_case(result.errors, text); };
-      if (result.exit_code == 0 && !result.timed_out) return when_ready({request.id, endpoint(port.number)});
-      if (result.timed_out || result.exit_code < 0 || result.exit_code > 128)
+      if (result.exit_code == 0) return when_ready({request.id, endpoint(port.number)});
+      if (result.exit_code < 0 || result.exit_code > 128)
         undo(request.id, result.timed_out ? backend_fault::timed_out : backend_fault::unavailable,
              "docker run was cut short");
       if (says("port is already allocated") || says("address already in use")) continue;
@@ -14525,7 +14525,7 @@ class docker_cli_backend {
   std::optional<sandbox_info> find(const std::string& request_id) {
     if (!is_id(request_id) || look(request_id) != container::running) return {};
     const auto result = run({"port", name_of(request_id), inner_port}, std::chrono::seconds(5));
-    const auto port = result.exit_code == 0 && !result.timed_out ? detail::port_behind(result.output) : std::nullopt;
+    const auto port = result.exit_code == 0 ? detail::port_behind(result.output) : std::nullopt;
     if (!port) return {};
     sandbox_info info{request_id, endpoint(*port)};
     if (!detail::wait_until_ready<Sync>(*carrier_, info.endpoint, std::chrono::seconds(5))) return {};
@@ -14537,7 +14537,7 @@ class docker_cli_backend {
     const std::string prefix = options_.prefix + "-";
     const auto result =
         run({"ps", "--filter", "name=" + prefix, "--format", "{{.Names}}\t{{.Ports}}"}, std::chrono::seconds(10));
-    if (result.exit_code != 0 || result.timed_out) throw failed("ps", result, backend_fault::unavailable, {});
+    if (result.exit_code != 0) throw failed("ps", result, backend_fault::unavailable, {});
     std::vector<sandbox_info> all;
     for (std::string_view rest = result.output; !rest.empty();) {
       const std::string_view line = rest.substr(0, rest.find('\n'));
@@ -14673,7 +14673,6 @@ class docker_cli_backend {
 
   container look(const std::string& id) const {
     const auto result = run({"inspect", "-f", "{{.State.Running}}", name_of(id)}, std::chrono::seconds(5));
-    if (result.timed_out) return container::unknown;
     const std::string_view said = detail::trimmed(result.output);
     if (result.exit_code == 0) {
       return said == "true" ? container::running : said == "false" ? container::stopped : container::unknown;

@@ -16,12 +16,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <memory>
 #include <optional>
-#include <set>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -356,19 +356,36 @@ TEST(RedisLeaseStoreProcess, AnOwnerThatWasStoppedTooLongFindsOut) {
 TEST(RedisLeaseStoreProcess, AChildDoesNotUseItsParentsConnections) {
   redis_server server;
   redis_lease_store store({.port = server.port()});
-  ASSERT_TRUE(store.take("parent", "p", 60s));
-  ASSERT_TRUE(store.take("child", "c", 60s));
+  ASSERT_TRUE(store.take("x", "p", 60s));
+  const std::unique_ptr<redisContext, void (*)(redisContext*)> raw(::redisConnect("127.0.0.1", server.port()),
+                                                                   ::redisFree);
+  const auto connections = [&] {
+    redisReply* const answer = static_cast<redisReply*>(::redisCommand(raw.get(), "CLIENT LIST"));
+    const auto lines = std::count(answer->str, answer->str + answer->len, '\n');
+    ::freeReplyObject(answer);
+    return lines;
+  };
+  ASSERT_EQ(connections(), 2);
+  int used[2], seen[2];
+  ASSERT_EQ(::pipe(used), 0);
+  ASSERT_EQ(::pipe(seen), 0);
   const pid_t child = ::fork();
   if (child == 0) {
-    for (int i = 0; i < 300; ++i)
-      if (store.owner("child") != "c") ::_exit(1);
-    ::_exit(0);
+    ::close(seen[1]);
+    const bool right = store.owner("x") == "p";
+    char byte = 0;
+    const bool told = ::write(used[1], "x", 1) == 1 && ::read(seen[0], &byte, 1) == 0;
+    ::_exit(right && told ? 0 : 1);
   }
   const watchdog dog("fork");
-  for (int i = 0; i < 300; ++i) ASSERT_EQ(store.owner("parent"), "p");
+  char byte = 0;
+  EXPECT_EQ(::read(used[0], &byte, 1), 1);
+  EXPECT_EQ(connections(), 3) << "the child has one of its own";
+  EXPECT_EQ(store.owner("x"), "p") << "and the parent still has its";
+  for (const int fd : {seen[0], seen[1], used[0], used[1]}) ::close(fd);
   int status = 0;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
-  EXPECT_EQ(status, 0) << "answers were mixed up";
+  EXPECT_EQ(status, 0);
 }
 
 // ---- with providers: two processes' worth of them, one store

@@ -35,8 +35,8 @@ CURFEW_BEGIN_NAMESPACE
 namespace detail {
 
 struct command_result {
-  int exit_code = -1;  ///< 128 + n when it died of signal n; -1 when that is not to be had
-  bool timed_out = false;
+  int exit_code = -1;      ///< 128 + n when it died of signal n; -1 when that is not to be had
+  bool timed_out = false;  ///< it had to be killed; then the exit status is no success
   std::string output, errors;
 };
 
@@ -105,8 +105,8 @@ command_result run_command(const std::vector<std::string>& argv, std::chrono::na
   Sync::here("process_command.started");
   const exit_wait ending = wait_for_exit<Sync>(child, {&output, &errors}, until - Sync::clock::now(), kill_wait);
   command_result result;
-  result.timed_out = ending != exit_wait::exited;
   if (ending != exit_wait::gave_up) result.exit_code = child.reap();
+  result.timed_out = result.exit_code < 0 || (ending == exit_wait::killed && result.exit_code == 128 + SIGKILL);
   result.output = output.finish();
   result.errors = errors.finish();
   return result;

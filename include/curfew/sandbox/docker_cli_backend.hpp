@@ -94,8 +94,8 @@ class docker_cli_backend {
       from = port.number + 1U;
       const auto result = run(run_arguments(request.id, port.number, environment), std::chrono::minutes(10));
       const auto says = [&result](const char* text) { return detail::contains_ignoring_case(result.errors, text); };
-      if (result.exit_code == 0 && !result.timed_out) return when_ready({request.id, endpoint(port.number)});
-      if (result.timed_out || result.exit_code < 0 || result.exit_code > 128)
+      if (result.exit_code == 0) return when_ready({request.id, endpoint(port.number)});
+      if (result.exit_code < 0 || result.exit_code > 128)
         undo(request.id, result.timed_out ? backend_fault::timed_out : backend_fault::unavailable,
              "docker run was cut short");
       if (says("port is already allocated") || says("address already in use")) continue;
@@ -139,7 +139,7 @@ class docker_cli_backend {
   std::optional<sandbox_info> find(const std::string& request_id) {
     if (!is_id(request_id) || look(request_id) != container::running) return {};
     const auto result = run({"port", name_of(request_id), inner_port}, std::chrono::seconds(5));
-    const auto port = result.exit_code == 0 && !result.timed_out ? detail::port_behind(result.output) : std::nullopt;
+    const auto port = result.exit_code == 0 ? detail::port_behind(result.output) : std::nullopt;
     if (!port) return {};
     sandbox_info info{request_id, endpoint(*port)};
     if (!detail::wait_until_ready<Sync>(*carrier_, info.endpoint, std::chrono::seconds(5))) return {};
@@ -151,7 +151,7 @@ class docker_cli_backend {
     const std::string prefix = options_.prefix + "-";
     const auto result =
         run({"ps", "--filter", "name=" + prefix, "--format", "{{.Names}}\t{{.Ports}}"}, std::chrono::seconds(10));
-    if (result.exit_code != 0 || result.timed_out) throw failed("ps", result, backend_fault::unavailable, {});
+    if (result.exit_code != 0) throw failed("ps", result, backend_fault::unavailable, {});
     std::vector<sandbox_info> all;
     for (std::string_view rest = result.output; !rest.empty();) {
       const std::string_view line = rest.substr(0, rest.find('\n'));
@@ -287,7 +287,6 @@ class docker_cli_backend {
 
   container look(const std::string& id) const {
     const auto result = run({"inspect", "-f", "{{.State.Running}}", name_of(id)}, std::chrono::seconds(5));
-    if (result.timed_out) return container::unknown;
     const std::string_view said = detail::trimmed(result.output);
     if (result.exit_code == 0) {
       return said == "true" ? container::running : said == "false" ? container::stopped : container::unknown;
