@@ -41,9 +41,10 @@ struct careful_counter {
   void finish() { check(count.load() == 2, "both count"); }
 };
 
+// Where the machine is too busy for rounds to overlap a test says so, and is skipped: it has shown nothing.
 TEST(Race, PassesWhatIsCorrect) {
-  const auto result =
-      race<careful_counter<noise_sync>>({.name = "careful", .seconds = 1, .quota = 0, .must_see = {"second"}});
+  const auto result = race<careful_counter<noise_sync>>({.name = "careful", .seconds = 1, .must_see = {"second"}});
+  if (result.what == fault::inconclusive) GTEST_SKIP() << result.summary();
   EXPECT_TRUE(result) << result.summary();
   EXPECT_GE(result.rounds, result.overlapped);
   ASSERT_EQ(result.close_calls.size(), 1u);
@@ -120,14 +121,16 @@ struct any_number {
 };
 
 TEST(Race, TakesSeveralNumbersOfThreads) {
-  const auto result = race<any_number>({.name = "any", .seconds = 0.2, .quota = 0});
+  const auto result = race<any_number>({.name = "any", .seconds = 0.3, .print = false});
+  if (result.what == fault::inconclusive) GTEST_SKIP() << result.summary();
   EXPECT_TRUE(result) << result.summary();
 }
 
 TEST(Race, RunsTheBodiesOfTheExplorer) {
   using fence = curfew::basic_admission_fence<noise_sync>;
   const auto result = race<curfew_cases::fence_enter_close<fence, noise_sync>>(
-      {.name = "fence_enter_close", .seconds = 0.5, .quota = 0});
+      {.name = "fence_enter_close", .seconds = 0.5, .print = false});
+  if (result.what == fault::inconclusive) GTEST_SKIP() << result.summary();
   EXPECT_TRUE(result) << result.summary();
 }
 
