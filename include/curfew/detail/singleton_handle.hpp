@@ -57,7 +57,8 @@ class basic_singleton_handle {
   }
 
   /// Whether the instance has been reset, shut down, replaced or handed back, so that idle users can move on. False for
-  /// an empty handle. An instance suspended by an override is not detached.
+  /// an empty handle. An instance suspended by an override is not detached. Certain once the call that took it away has
+  /// returned; `get` may return another one slightly earlier.
   bool detached() const noexcept { return block_ != nullptr && block_->fence.is_closed(); }
 
   /// Lets go. May run the instance's destructor.
