@@ -303,15 +303,36 @@ TEST_F(UpstreamE2b, E14_ShutdownDuringAReleaseKillsAndDoesNotPark) {
   auto p = make();
   auto held = p->acquire(alice);
   park_set_timeout([] { return true; });
+  park leaving("serializer.release.start", "release");
   auto releasing = in_role("release", [&] { held.release(); });
   ASSERT_TRUE(parked.inside.wait());
   auto ending = shutting_down(*p);
   parked.go.open();
+  ASSERT_TRUE(leaving.wait_arrived());
+  EXPECT_EQ(p->stats().warm, 0u);
+  EXPECT_EQ(p->stats().active, 1u) << "left to the sweep";
+  leaving.open();
   releasing.get();
   EXPECT_EQ(ending.get(), teardown_status::completed);
   EXPECT_EQ(world->running(), 0u);
-  EXPECT_EQ(p->stats().warm, 0u);
   quiet(p->stats());
+}
+
+TEST_F(UpstreamE2b, E14_AReleaseThatOutlivesTheBudgetKillsItsSandboxItself) {
+  auto o = options();
+  o.shutdown_budget = 40ms;
+  auto p = make(o);
+  auto held = p->acquire(alice);
+  park_set_timeout([] { return true; });
+  auto releasing = in_role("release", [&] { held.release(); });
+  ASSERT_TRUE(parked.inside.wait());
+  EXPECT_EQ(p->shutdown(), teardown_status::failed);
+  EXPECT_EQ(p->stats().leftover, std::vector<std::string>{"vm-1"});
+  parked.go.open();
+  releasing.get();
+  EXPECT_EQ(world->running(), 0u);
+  EXPECT_EQ(p->shutdown(), teardown_status::completed);
+  EXPECT_TRUE(p->stats().leftover.empty());
 }
 
 TEST_F(UpstreamE2b, E15_ShutdownWhileAReleaseHasParkedAndNotReturned) {

@@ -368,7 +368,8 @@ struct pool_core {
     result.shut_down = fence.is_closed();
     for (const auto& e : table.in(slot_state::tombstone)) result.leftover.push_back(e.info.id);
     if (unfinished) {
-      for (const auto& e : table.in(slot_state::transitioning)) result.leftover.push_back(e.info.id);
+      for (const auto state : {slot_state::transitioning, slot_state::active, slot_state::warm})
+        for (const auto& e : table.in(state)) result.leftover.push_back(e.info.id);
       result.leftover.insert(result.leftover.end(), making.begin(), making.end());
     }
     return result;
