@@ -7,7 +7,7 @@
 
 cmake_minimum_required(VERSION 3.25)
 
-set(elsewhere "6createEv|12enter_stripeEv|12leave_stripeEv|6chooseEv|9give_back")
+set(elsewhere "6createEv|15enter_elsewhereEi|12enter_stripeEv|12leave_stripeEv|6chooseEv|9give_back")
 
 execute_process(COMMAND ${OBJDUMP} -dr --no-show-raw-insn ${OBJECT} OUTPUT_VARIABLE code RESULT_VARIABLE failed)
 if(failed)

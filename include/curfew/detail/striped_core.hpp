@@ -85,13 +85,11 @@ class striped_core {
   }
 
   bool try_enter() noexcept {
-    if (Sync::template add_on_cpu<1>(cells_)) [[likely]]
-      return true;
+    if (Sync::template add_on_cpu<1>(cells_)) return true;
     // order(fence.state, acquire): what preceded the closing, if refused, or the opening; pairs with close_locked(),
     // open_locked(), choose()
     const int seen = cells_.gate.load(std::memory_order_acquire);
-    if (!is_open(seen)) return false;
-    return seen == undecided ? choose() : enter_stripe();
+    return is_open(seen) && enter_elsewhere(seen);
   }
 
   void clone() noexcept {
@@ -284,8 +282,11 @@ class striped_core {
 
   counter& own_stripe() noexcept { return cells_.lanes[Sync::stripe() % cells::lane_count].shared; }
 
-  // The other way in and out. Not inlined: nothing with a bus lock stands beside the sequences.
-  CURFEW_NOINLINE bool enter_stripe() noexcept {
+  // The other way in and out. Not inlined: nothing with a bus lock stands beside the sequences, and who is refused
+  // jumps over little.
+  CURFEW_NOINLINE bool enter_elsewhere(int seen) noexcept { return seen == undecided ? choose() : enter_stripe(); }
+
+  bool enter_stripe() noexcept {
     Sync::here("fence.enter.checked");
     // order(fence.stripe, acquire): an admitted thread sees what preceded the opening; pairs with open_locked()
     return (own_stripe().fetch_add(one, std::memory_order_acquire) & closed_bit) == 0;

@@ -141,8 +141,7 @@ struct CURFEW_VISIBLE std_sync {
     if constexpr (is_raw<Cells>) {
       // order(fence.place, acquire): the index; pairs with striped_core::chosen_backend()
       const std::int64_t area = cells.area.load(std::memory_order_acquire);
-      if (area == 0) [[unlikely]]
-        return false;
+      if (area == 0) return false;
       // order(none, relaxed): the same in all the process, once it is there
       const std::int64_t index = cells.index.load(std::memory_order_relaxed);
       return detail::rseq_add<Delta>(cells, area, index);
