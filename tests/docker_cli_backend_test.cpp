@@ -28,6 +28,7 @@
 #include <utility>
 #include <vector>
 
+#include <curfew/sandbox/aio.hpp>
 #include <curfew/sandbox/docker_cli_backend.hpp>
 
 #include <tests/support/loopback_server.hpp>
@@ -615,6 +616,24 @@ TEST_F(DockerCli, NoDescriptorAndNoChildIsLeftOver) {
   siginfo_t info{};
   EXPECT_EQ(::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT), -1) << "a zombie";
   EXPECT_EQ(errno, ECHILD);
+}
+
+TEST_F(DockerCli, UnderAProvider) {
+  const watchdog dog("under a provider");
+  aio_provider<docker> provider(std::make_shared<docker>(docker_options{.port = base}, wire));
+  const std::string first = provider.acquire({"u", "t"}).id();  // and released: parked
+  EXPECT_TRUE(contains("curfew-sandbox-" + first));
+  EXPECT_EQ(provider.acquire({"u", "t"}).id(), first) << "reclaimed";
+  {
+    aio_provider<docker> successor(std::make_shared<docker>(docker_options{.port = base}, wire));
+    EXPECT_EQ(successor.acquire({"u", "t"}).id(), first) << "found by another process's provider";
+    EXPECT_EQ(successor.stats().adopted, 1U);
+  }
+  EXPECT_FALSE(contains("curfew-sandbox-" + first)) << "that one's shutdown ended it";
+  const lease again = provider.acquire({"u", "t"});
+  EXPECT_EQ(provider.stats().replaced, 1U) << "a dead one is replaced";
+  EXPECT_EQ(provider.shutdown(), curfew::teardown_status::completed);
+  EXPECT_FALSE(contains("curfew-sandbox-" + first));
 }
 
 // ---- an engine, where there is one

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include <curfew/sandbox/aio_rest_backend.hpp>
+#include <curfew/sandbox/e2b.hpp>
 #include <curfew/sandbox/e2b_rest_backend.hpp>
 
 #include <tests/support/loopback_server.hpp>
@@ -746,6 +747,27 @@ TEST(E2bRestOverSockets, ALifeAndALostAnswer) {
   EXPECT_EQ(o.fault, backend_fault::unavailable);
   EXPECT_EQ(o.leftover, "");
   EXPECT_EQ(plane.running(), 4U) << "what the lost create had made is gone, and nothing else";
+}
+
+TEST(E2bRestOverSockets, UnderAProvider) {
+  const watchdog dog("under a provider");
+  control_plane plane;
+  using server = e2b_rest_backend<socket_transport>;
+  const auto backend = std::make_shared<server>(e2b_rest_options{.api_key = "key", .api_url = plane.url()});
+  e2b_provider<server> provider(backend);
+  const std::string first = provider.acquire({"u", "t"}).id();  // and released: parked
+  EXPECT_EQ(plane.running(), 1U);
+  EXPECT_EQ(provider.acquire({"u", "t"}).id(), first) << "reclaimed";
+  const lease other = provider.acquire({"u", "t2"});
+  EXPECT_EQ(plane.running(), 2U);
+  EXPECT_TRUE(provider.reconcile().complete);
+
+  plane.lose_answers(true);
+  EXPECT_EQ(outcome_of([&] { provider.acquire({"u", "t3"}); }).fault, backend_fault::unavailable);
+  EXPECT_EQ(plane.running(), 2U);
+  EXPECT_EQ(provider.stats().tombstones, 0U);
+  EXPECT_EQ(provider.shutdown(), curfew::teardown_status::completed);
+  EXPECT_EQ(plane.running(), 0U);
 }
 
 TEST(E2bRestOverSockets, AWrongKey) {
