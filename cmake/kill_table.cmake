@@ -1,8 +1,8 @@
 # The table of broken headers in docs/verification.md: cmake -DROWS=<file> [-DWRITE=ON] -P cmake/kill_table.cmake
 #
-# ROWS has a line for each mutant, <name>=<program>=<cases>=<faults>=<patch>. Each program is run, and what it says it
-# was killed by becomes a row: the body, the detector, and the number of the schedule. Without WRITE the table that the
-# document has must be the same.
+# ROWS has a line for each mutant, <name>=<kind>=<program>=<bodies>=<faults>. Each program is run, and what it says it was
+# killed by becomes a row: the body, the detector, and the number of the schedule. A mutant of the explorer is killed by a
+# litmus test. Without WRITE the table that the document has must be the same.
 
 cmake_minimum_required(VERSION 3.25)
 get_filename_component(root ${CMAKE_CURRENT_LIST_DIR}/.. ABSOLUTE)
@@ -16,20 +16,44 @@ set(survivors "")
 foreach(row IN LISTS rows)
   string(REPLACE "=" ";" row "${row}")
   list(GET row 0 name)
-  list(GET row 1 program)
-  list(GET row 2 cases)
-  list(GET row 3 faults)
-  list(GET row 4 patch)
-  execute_process(COMMAND ${program} --quiet --cases ${cases} --expect ${faults} OUTPUT_VARIABLE said
-                  RESULT_VARIABLE status TIMEOUT 300)
-  string(REGEX MATCH "killed case=([a-z_]+) fault=([a-z_]+) schedule=([0-9]+) preemptions=([0-9]+)" found "${said}")
-  if(NOT status EQUAL 0 OR found STREQUAL "")
+  list(GET row 1 kind)
+  list(GET row 2 program)
+  list(GET row 3 bodies)
+  list(GET row 4 faults)
+  string(REPLACE "," "|" detectors "${faults}")
+
+  set(row "")
+  if(kind STREQUAL "beyond")
+    set(row "${bodies} | stress | |")
+  elseif(kind STREQUAL "litmus")
+    execute_process(COMMAND ${program} --gtest_brief=1 OUTPUT_VARIABLE said RESULT_VARIABLE status TIMEOUT 300)
+    if(status AND said MATCHES "\\[  FAILED  \\] ([A-Za-z0-9_]+\\.[A-Za-z0-9_]+)")
+      set(row "`${CMAKE_MATCH_1}` | litmus | |")
+    endif()
+  else()
+    execute_process(COMMAND ${program} --quiet --cases ${bodies} --expect ${faults} OUTPUT_VARIABLE said
+                    RESULT_VARIABLE status TIMEOUT 300)
+    if(status)
+      # survived, or worse
+    elseif(faults STREQUAL "none" AND said MATCHES "([0-9]+) cases, ([0-9]+) complete, 0 failed")
+      set(row "${CMAKE_MATCH_1} of the fence, all clean | none: equivalent | |")
+    elseif(said MATCHES
+           "killed case=([a-z_]+) fault=(${detectors}) schedule=([0-9]+) preemptions=([0-9]+) choices=[0-9]+ confirmed=1")
+      set(row "`${CMAKE_MATCH_1}` | ${CMAKE_MATCH_2} | ${CMAKE_MATCH_3} | ${CMAKE_MATCH_4} |")
+    endif()
+  endif()
+  if(row STREQUAL "")
     list(APPEND survivors ${name})
     continue()
   endif()
-  set(row "`${CMAKE_MATCH_1}` | ${CMAKE_MATCH_2} | ${CMAKE_MATCH_3} | ${CMAKE_MATCH_4} |")
+
+  set(patch ${root}/tests/model/mutants/${name}.mut)
+  if(NOT EXISTS ${patch})
+    set(patch ${root}/stress/mutants/${name}.mut)
+  endif()
   file(STRINGS ${patch} why REGEX "^why: ")
-  string(REGEX REPLACE "^why: " "" why "${why}")
+  list(TRANSFORM why REPLACE "^why: " "")
+  list(JOIN why " " why)
   string(APPEND table "| `${name}` | ${why} | ${row}\n")
 endforeach()
 if(survivors)

@@ -2,10 +2,12 @@
 // Copyright (c) 2026 the curfew authors
 
 // explore_cases [--cases <part of a name>] [--schedules <n>] [--stale <n>] [--spurious <n>] [--search <name>]
-//               [--bound <n>] [--expect <fault>[,<fault>]] [--list] [--quiet]
+//               [--bound <n>] [--expect <fault>[,<fault>]] [--list] [--quiet] [--all]
 //
-// Explores the bodies of cases/ and prints a line for each. Exit status 0: all are clean, or, with --expect, one failed
-// with that fault; that is how the program is used against headers that are broken on purpose.
+// Explores the bodies of cases/ and prints a line for each; bodies that say how many schedules are enough for every day
+// are explored further with --all. Exit status 0: all are clean, or, with --expect, one failed
+// with that fault (with "none": all are clean and complete); that is how the program is used against headers that are
+// broken on purpose.
 
 #include <algorithm>
 #include <cstdio>
@@ -30,6 +32,7 @@ struct settings {
   std::string expect;
   bool list = false;
   bool quiet = false;
+  bool all = false;
   bool every_level = true;
   explore_options options;
 };
@@ -59,6 +62,10 @@ struct visitor {
       explore_options options = chosen.options;
       options.name = name;
       options.print = !chosen.quiet;
+      if constexpr (requires { Case::timeouts; }) options.timeouts = Case::timeouts;
+      if constexpr (requires { Case::schedules; }) {
+        if (!chosen.all) options.schedules = std::min(options.schedules, Case::schedules);
+      }
       if (level < 2) options.stale_reads = level == 0 ? 0 : 2;
       if (level == 0) options.spurious_wakeups = 0;
       if (level == 2 && chosen.every_level) {
@@ -100,8 +107,8 @@ int main(int argc, char** argv) {
   settings chosen;
   for (int i = 1; i < argc; ++i) {
     const std::string_view arg = argv[i];
-    if (arg == "--list" || arg == "--quiet") {
-      (arg == "--list" ? chosen.list : chosen.quiet) = true;
+    if (arg == "--list" || arg == "--quiet" || arg == "--all") {
+      (arg == "--list" ? chosen.list : arg == "--all" ? chosen.all : chosen.quiet) = true;
       continue;
     }
     const char* value = i + 1 < argc ? argv[++i] : nullptr;
@@ -133,6 +140,7 @@ int main(int argc, char** argv) {
               sum.schedules, sum.seconds);
   if (sum.cases == 0) return 2;
   if (chosen.expect.empty()) return sum.failed == 0 ? 0 : 1;
+  if (chosen.expect == "none") return sum.complete == sum.cases ? 0 : 1;
   for (std::size_t at = 0; at < chosen.expect.size();) {
     const std::size_t comma = std::min(chosen.expect.find(',', at), chosen.expect.size());
     if (sum.faults.find(chosen.expect.substr(at, comma - at) + ' ') != std::string::npos) return 0;

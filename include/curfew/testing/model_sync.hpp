@@ -293,6 +293,20 @@ struct thread_id {
   friend constexpr auto operator<=>(const thread_id&, const thread_id&) = default;
 };
 
+/// What the running thread wants called at its end.
+struct farewell {
+  void (*fn)(void*) noexcept;
+  void* arg;
+  static farewell& mine(explorer_engine& run) {
+    static constinit char key = 0;
+    return *static_cast<farewell*>(run.local(&key, sizeof(farewell)));
+  }
+  static farewell taken() {
+    const engine::unobserved scope;
+    return std::exchange(mine(*running()), {});
+  }
+};
+
 class thread {
  public:
   using id = thread_id;
@@ -308,6 +322,7 @@ class thread {
         1 + run->spawn([call = std::move(call), ... rest = std::decay_t<Args>(std::forward<Args>(args))]() mutable {
           std::invoke(std::move(*call), std::move(rest)...);
           call.reset();
+          if (const farewell last = farewell::taken(); last.fn != nullptr) last.fn(last.arg);
         });
   }
   thread(thread&& other) noexcept : number_(std::exchange(other.number_, 0)) {}
@@ -390,6 +405,10 @@ struct model_sync : std_sync {
     const engine::unobserved scope;
     auto* run = model::running();
     return run == nullptr ? outside : *static_cast<T*>(run->local(&key, sizeof(T)));
+  }
+  static void at_thread_exit(void (*fn)(void*) noexcept, void* arg) noexcept {
+    const engine::unobserved scope;
+    if (auto* run = model::running()) model::farewell::mine(*run) = {fn, arg};
   }
   static std::uint64_t number_of(const void* address) noexcept {
     const engine::unobserved scope;

@@ -3,9 +3,9 @@
 
 /// \file
 /// The list of bodies. CURFEW_CASES_ONLY, when defined, names the one family that is compiled: 1 fence, 2 singleton,
-/// 3 parts, 4 the fence on restartable sequences. CURFEW_CASES_FILTER narrows that to the bodies whose name contains
-/// one of some parts (`a,b`; a part that ends in a dot is a whole name): a program for a single broken header need not
-/// compile them all.
+/// 3 parts, 4 the fence on restartable sequences, 5 lifespan, 6 provider. CURFEW_CASES_FILTER narrows that to the
+/// bodies whose name contains one of some parts (`a,b`; a part that ends in a dot is a whole name): a program for a
+/// single broken header need not compile them all.
 
 #ifndef CURFEW_TESTS_MODEL_CASES_ALL_HPP
 #define CURFEW_TESTS_MODEL_CASES_ALL_HPP
@@ -28,6 +28,12 @@
 #if CURFEW_CASES_ONLY == 0 || CURFEW_CASES_ONLY == 4
 #include "model/cases/fence.hpp"
 #include "model/cases/fence_rseq.hpp"
+#endif
+#if CURFEW_CASES_ONLY == 0 || CURFEW_CASES_ONLY == 5
+#include "model/cases/lifespan.hpp"
+#endif
+#if CURFEW_CASES_ONLY == 0 || CURFEW_CASES_ONLY == 6
+#include "model/cases/provider.hpp"
 #endif
 
 #ifndef CURFEW_CASES_FILTER
@@ -81,6 +87,7 @@ void for_each_case(Visit&& visit) {
   CURFEW_BOTH(fence_hook_destroys);
   CURFEW_BOTH(fence_hook_cancelled);
   CURFEW_BOTH(fence_reopen_slow_signaller);
+  CURFEW_BOTH(fence_reopen_slow_signaller_told);
   CURFEW_BOTH(fence_destroyed_under_drainer);
   CURFEW_BOTH(fence_coroutine_destroys);
   CURFEW_BOTH(fence_coroutine_abandoned);
@@ -110,9 +117,12 @@ void for_each_case(Visit&& visit) {
   CURFEW_ONE(singleton_in_flight);
   CURFEW_ONE(singleton_seal);
   CURFEW_ONE(singleton_recycle);
+  CURFEW_ONE(singleton_recycle_seen);
   CURFEW_ONE(singleton_recycle_three);
   CURFEW_ONE(singleton_set);
+  CURFEW_ONE(singleton_set_never_empty);
   CURFEW_ONE(singleton_override);
+  CURFEW_ONE(singleton_override_reset);
   CURFEW_ONE(singleton_destroyed_with_handle);
   CURFEW_ONE(singleton_drain);
   CURFEW_ONE(singleton_single_flight);
@@ -138,6 +148,27 @@ void for_each_case(Visit&& visit) {
   CURFEW_ONE(worker_stopped);
   CURFEW_ONE(worker_two_stops);
   CURFEW_ONE(lot_parked);
+#endif
+#if CURFEW_CASES_ONLY == 0 || CURFEW_CASES_ONLY == 5
+  CURFEW_ONE(lifespan_late_stop);
+  CURFEW_ONE(lifespan_two_stops);
+  CURFEW_ONE(lifespan_start_stop);
+  CURFEW_ONE(lifespan_request_in_start);
+  CURFEW_ONE(lifespan_signal_request);
+  CURFEW_ONE(lifespan_two_wait);
+  CURFEW_ONE(lifespan_reset_signal);
+  CURFEW_ONE(lifespan_barriers);
+  CURFEW_ONE(lifespan_hook);
+  CURFEW_ONE(lifespan_failure_stop);
+#endif
+#if CURFEW_CASES_ONLY == 0 || CURFEW_CASES_ONLY == 6
+  CURFEW_ONE(provider_commit);
+  CURFEW_ONE(provider_two_shutdowns);
+  CURFEW_ONE(provider_release_shutdown);
+  CURFEW_ONE(provider_one_owner);
+  CURFEW_ONE(provider_destroy_acquire);
+  CURFEW_ONE(provider_destroy_release);
+  CURFEW_ONE(provider_evict);
 #endif
 #undef CURFEW_ONE
 }

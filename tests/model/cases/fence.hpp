@@ -260,6 +260,29 @@ struct fence_reopen_slow_signaller {
   void finish() {}
 };
 
+/// The same with somebody who waits in the second epoch: what the slow signaller of the first has to say is not for it.
+template <class Fence, class Sync>
+struct fence_reopen_slow_signaller_told {
+  static constexpr unsigned roles = 2;
+  Fence fence{"epochs"};
+  typename Fence::pass pass = fence.try_enter();
+
+  void role(unsigned i) {
+    if (i == 0) {
+      pass.release();
+      return;
+    }
+    static_cast<void>(fence.drain_for(0s));
+    if (!fence.reopen()) return;
+    auto again = fence.try_enter();
+    check(static_cast<bool>(again), "open");
+    check(!fence.drain_for(5ms), "not drained while somebody is inside");
+    again.release();
+    fence.drain();
+  }
+  void finish() {}
+};
+
 /// Rule 6 for a drainer that is told by nobody: somebody else sees the fence drained and destroys it.
 template <class Fence, class Sync>
 struct fence_destroyed_under_drainer {

@@ -26,39 +26,44 @@ using curfew::testing::close_call;
 using namespace std::chrono_literals;
 
 /// Counts of one body. Not part of the race: plain counters that no thread decides by.
+template <class Sync>
 struct ledger {
   std::atomic<int> made{0}, started{0}, torn{0}, destroyed{0}, errors{0};
   std::atomic<int> config{1};
+  typename Sync::template plain<int>* grave = nullptr;  // written by the destructor, in a body with one instance
 
   static void count(std::atomic<int>& what) noexcept { what.fetch_add(1, std::memory_order_relaxed); }
 };
 
 template <class Sync>
 struct probe {
-  explicit probe(ledger& in) : in_(in), config(in.config.load(std::memory_order_relaxed)) { ledger::count(in.made); }
+  explicit probe(ledger<Sync>& in) : in_(in), config(in.config.load(std::memory_order_relaxed)) {
+    ledger<Sync>::count(in.made);
+  }
   probe(const probe&) = delete;
   probe& operator=(const probe&) = delete;
   ~probe() {
     curfew::testing::foreign("destructor");
     check(life_ != dead, "destroyed once");
     life_ = dead;
-    ledger::count(in_.destroyed);
+    if (in_.grave != nullptr) *in_.grave = 1;
+    ledger<Sync>::count(in_.destroyed);
   }
   void start() {
     check(life_ == made, "started once, before anybody sees it");
     life_ = running;
-    ledger::count(in_.started);
+    ledger<Sync>::count(in_.started);
   }
   void use() { check(life_ == running, "in use between start and destruction only"); }
   void tear_down() {
     check(!torn_, "torn down once");
     torn_ = true;
-    ledger::count(in_.torn);
+    ledger<Sync>::count(in_.torn);
   }
 
  private:
   static constexpr int made = 1, running = 2, dead = 3;
-  ledger& in_;
+  ledger<Sync>& in_;
   typename Sync::template plain<int> life_{made};
   typename Sync::template plain<bool> torn_{false};
 
@@ -69,7 +74,7 @@ struct probe {
 template <class Sync, curfew::creation_mode Mode = curfew::creation_mode::racing>
 struct probe_traits {
   static constexpr curfew::creation_mode creation = Mode;
-  ledger* in = nullptr;
+  ledger<Sync>* in = nullptr;
   bool teardown_throws = false;
 
   std::unique_ptr<probe<Sync>> make() {
@@ -89,7 +94,7 @@ struct probe_traits {
     it.tear_down();
     if (teardown_throws) throw std::runtime_error("teardown");
   }
-  void on_error(std::exception_ptr, teardown_reason) noexcept { ledger::count(in->errors); }
+  void on_error(std::exception_ptr, teardown_reason) noexcept { ledger<Sync>::count(in->errors); }
 };
 
 /// A singleton and its books, which must balance at the end.
@@ -119,7 +124,7 @@ struct singleton_case {
     check(books.made.load() == books.destroyed.load(), "every instance was destroyed");
   }
 
-  ledger books;
+  ledger<Sync> books;
   std::unique_ptr<singleton> subject;
   singleton* const seen;
 };
@@ -256,6 +261,30 @@ struct singleton_recycle : singleton_case<Sync> {
   void finish() { this->balance(); }
 };
 
+/// Stale getter against recycle against install. The getter has loaded the block of an instance that is then reset; the
+/// block is opened for the next one, which is made and started but not installed: whoever has been given that one finds
+/// it installed when looking again.
+template <class Sync>
+struct singleton_recycle_seen : singleton_case<Sync> {
+  static constexpr unsigned roles = 2;
+  singleton_recycle_seen() : singleton_case<Sync>(true) {}
+  void role(unsigned i) {
+    if (i == 0) {
+      const auto first = this->seen->try_get();
+      const bool installed = this->seen->has_value();
+      if (first && first->config == 2) {
+        close_call("the new one");
+        check(installed, "what get() returns is installed");
+      }
+    } else {
+      this->seen->reset();
+      this->books.config.store(2, std::memory_order_relaxed);
+      this->seen->get()->use();
+    }
+  }
+  void finish() { this->balance(); }
+};
+
 /// The same with three: two blocks go round.
 template <class Sync>
 struct singleton_recycle_three : singleton_case<Sync> {
@@ -296,6 +325,23 @@ struct singleton_set : singleton_case<Sync> {
   }
 };
 
+/// S4. There is an instance before, during and after a set().
+template <class Sync>
+struct singleton_set_never_empty : singleton_case<Sync> {
+  static constexpr unsigned roles = 2;
+  singleton_set_never_empty() : singleton_case<Sync>(true) {}
+  void role(unsigned i) {
+    if (i == 0) {
+      const auto mine = this->seen->try_get();
+      check(static_cast<bool>(mine), "never empty");
+      mine->use();
+    } else {
+      this->seen->set(this->ready()).release();
+    }
+  }
+  void finish() { this->balance(); }
+};
+
 /// An override comes and goes under a user.
 template <class Sync>
 struct singleton_override : singleton_case<Sync> {
@@ -314,6 +360,24 @@ struct singleton_override : singleton_case<Sync> {
     check(this->seen->get()->config == 1, "the one before is back");
   }
   void finish() { this->balance(); }
+};
+
+/// A reset before, inside or after an override: the instance it meets is gone, and nothing comes back in its place.
+template <class Sync>
+struct singleton_override_reset : singleton_case<Sync> {
+  static constexpr unsigned roles = 2;
+  singleton_override_reset() : singleton_case<Sync>(true) {}
+  void role(unsigned i) {
+    if (i == 0) {
+      check(this->seen->reset(), "there is always one");
+    } else {
+      const auto scope = this->seen->override_with(this->ready());
+    }
+  }
+  void finish() {
+    check(!this->seen->has_value(), "nothing is put back");
+    this->balance();
+  }
 };
 
 /// The destructor of a scoped one leaves what is pinned to its handles.
@@ -339,8 +403,9 @@ struct singleton_destroyed_with_handle : singleton_case<Sync> {
 template <class Sync>
 struct singleton_drain : singleton_case<Sync> {
   static constexpr unsigned roles = 2;
+  typename Sync::template plain<int> grave{0};
   typename singleton_case<Sync>::handle pinned = this->seen->get();
-  singleton_drain() : singleton_case<Sync>(true) {}
+  singleton_drain() : singleton_case<Sync>(true) { this->books.grave = &grave; }
   void role(unsigned i) {
     if (i == 0) {
       pinned.release();
@@ -348,7 +413,7 @@ struct singleton_drain : singleton_case<Sync> {
     }
     this->seen->reset();
     if (this->seen->drain_for(1h)) {
-      check(this->books.destroyed.load() == 1, "destroyed");
+      check(grave == 1, "the destructor has ended");
     } else {
       close_call("timed out");
     }
