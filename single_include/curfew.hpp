@@ -632,9 +632,8 @@ CURFEW_BEGIN_NAMESPACE
 ///
 /// A policy of one's own derives from this one and hides what it changes. What each member must do:
 /// - `atomic`, `mutex`, `condition_variable`, `thread`: the standard meaning.
-/// - `lasting_condition_variable`: one for static storage, constant-initialised and never destroyed. To be notified
-/// only
-///   after somebody has waited on it; a policy that hides `mutex` hides this one too.
+/// - `lasting_condition_variable`: constant-initialised and never destroyed. To be notified only after
+///   somebody has waited on it; a policy that hides `mutex` hides this one too.
 /// - `plain<T>`: data that is not atomic and that the protocol itself must protect; a checker may watch it for races.
 /// - `clock`: monotonic. `self()`: names the calling thread. `yield()`, `pause()`: give way, as a hint only.
 /// - `sleep_for(d)`: at least that long. `name_thread(name)`: names the calling thread for debuggers, as a hint only.
@@ -3755,6 +3754,8 @@ CURFEW_END_NAMESPACE
 #include <type_traits>
 #include <utility>
 
+// curfew/detail/cancel_shield.hpp: above
+
 // curfew/detail/config.hpp: above
 
 // curfew/detail/lot.hpp: above
@@ -3978,6 +3979,7 @@ class basic_once_teardown {
       self.state_ = ended_well ? state::done : state::idle;
       self.ended_ += 1;
       self.runner_ = {};
+      if (!std::exchange(self.awaited_, false)) return;
       self.changed_.notify_all();
     }
   };
@@ -4003,14 +4005,17 @@ class basic_once_teardown {
 
   // A joiner belongs to the attempt it met: a retry that succeeds later does not turn its `failed` into `joined`.
   teardown_status join(std::unique_lock<mutex>& lock, clock_time deadline) {
+    const detail::cancel_shield uncancelled;
     const std::uint64_t met = ended_;
     Sync::here("once.join.waiting");
     while (ended_ == met) {
       if (deadline == clock_time::max()) {
+        awaited_ = true;
         changed_.wait(lock);
       } else if (deadline == clock_time::min() || Sync::clock::now() >= deadline) {
         return teardown_status::timed_out;
       } else {
+        awaited_ = true;
         changed_.wait_until(lock, deadline);
       }
     }
@@ -4018,10 +4023,12 @@ class basic_once_teardown {
   }
 
   mutable mutex mutex_;
-  typename Sync::condition_variable changed_;
+  // Never destroyed: the destruction would wait for joiners, which a forked child does not have any more.
+  typename Sync::lasting_condition_variable changed_;
   // All guarded by mutex_.
   state state_ = state::idle;
   std::uint64_t ended_ = 0;  // attempts that have ended, well or not
+  bool awaited_ = false;     // somebody waits, or has given up, on changed_
   typename Sync::thread_id runner_{};
 };
 

@@ -23,6 +23,12 @@
 
 #include "support/park.hpp"
 
+#if CURFEW_POSIX
+#include <pthread.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#endif
+
 namespace {
 
 using curfew::detach_slot;
@@ -477,7 +483,7 @@ TEST(OnceTeardown, ThrowReachesTheRunnerWaitersGetFailedAndALaterRunRetries) {
 // was woken and before it has the mutex again, and a notification tells whether it was given under a mutex.
 struct watched_sync : park_sync {
   static inline constinit thread_local int held = 0;
-  static inline std::atomic<int> notified_without{0};
+  static inline std::atomic<int> notified{0}, notified_without{0};
 
   class mutex {
    public:
@@ -506,6 +512,7 @@ struct watched_sync : park_sync {
       woken_.wait_until(lock, deadline);
     }
     void notify_all() {
+      ++notified;
       notified_without += held == 0;
       woken_.notify_all();
     }
@@ -513,6 +520,7 @@ struct watched_sync : park_sync {
    private:
     std::condition_variable_any woken_;
   };
+  using lasting_condition_variable = condition_variable;
 };
 
 TEST(OnceTeardown, AJoinerBelongsToTheAttemptItMetAlsoWhenARetryHasSucceededBeforeItRuns) {
@@ -543,10 +551,25 @@ TEST(OnceTeardown, AJoinerBelongsToTheAttemptItMetAlsoWhenARetryHasSucceededBefo
 
 // The last access of the runner must be the unlocking: a joiner may have destroyed everything after it.
 TEST(OnceTeardown, JoinersAreNotifiedUnderTheLock) {
-  watched_sync::notified_without = 0;
+  const watchdog dog("notified joiner");
+  watched_sync::notified = watched_sync::notified_without = 0;
   curfew::basic_once_teardown<watched_sync> once;
-  EXPECT_THROW(once.run([] { throw 1; }), int);
-  EXPECT_EQ(once.run([] {}), teardown_status::completed);
+  park joining("once.join.waiting");
+  gate running, finish;
+  std::thread runner([&] {
+    once.run([&] {
+      running.open();
+      EXPECT_TRUE(finish.wait());
+    });
+  });
+  ASSERT_TRUE(running.wait());
+  std::thread joiner([&] { EXPECT_EQ(once.run_for(30s, [] { ADD_FAILURE(); }), teardown_status::joined); });
+  ASSERT_TRUE(joining.wait_arrived());  // with the mutex, which it gives up by waiting
+  joining.open();
+  finish.open();
+  joiner.join();
+  runner.join();
+  EXPECT_EQ(watched_sync::notified, 1);
   EXPECT_EQ(watched_sync::notified_without, 0);
 }
 
@@ -664,5 +687,64 @@ TEST(OnceTeardown, JoinerMayDestroyItAtOnce) {
     runner.join();
   }
 }
+
+#if CURFEW_POSIX
+TEST(OnceTeardown, AForkedChildMayDestroyItAlthoughThreadsOfTheParentHadJoined) {
+  const watchdog dog("destroyed in the child");
+  auto once = std::make_unique<once_teardown>();
+  gate running, finish;
+  std::thread runner([&] {
+    once->run([&] {
+      running.open();
+      EXPECT_TRUE(finish.wait());
+    });
+  });
+  ASSERT_TRUE(running.wait());
+  EXPECT_EQ(once->run_for(1ms, [] {}), teardown_status::timed_out);
+  std::atomic<bool> joining{false};
+  std::thread joiner([&] {
+    joining = true;
+    EXPECT_EQ(once->run([] {}), teardown_status::joined);
+  });
+  while (!joining) std::this_thread::yield();
+  std::this_thread::sleep_for(50ms);  // into its wait; where it is later, a fault is not seen
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(10);
+    once.reset();
+    ::_exit(0);
+  }
+  finish.open();
+  joiner.join();
+  runner.join();
+  ASSERT_GT(child, 0);
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0) << "it hung, or crashed";
+}
+
+TEST(OnceTeardown, JoiningIsNotACancellationPoint) {
+  const watchdog dog("cancelled joiner");
+  once_teardown once;
+  gate running, finish, joined;
+  std::thread runner([&] {
+    once.run([&] {
+      running.open();
+      EXPECT_TRUE(finish.wait());
+    });
+  });
+  ASSERT_TRUE(running.wait());
+  std::thread joiner([&] {
+    EXPECT_EQ(once.run([] { ADD_FAILURE(); }), teardown_status::joined);
+    joined.open();
+  });
+  ASSERT_EQ(::pthread_cancel(joiner.native_handle()), 0);
+  std::this_thread::sleep_for(50ms);  // acted on in the wait, if that were one
+  finish.open();
+  EXPECT_TRUE(joined.wait());  // the request is acted on later, if at all
+  joiner.join();
+  runner.join();
+}
+#endif
 
 }  // namespace

@@ -25,6 +25,7 @@
 #include <type_traits>
 #include <utility>
 
+#include <curfew/detail/cancel_shield.hpp>
 #include <curfew/detail/config.hpp>
 #include <curfew/detail/lot.hpp>
 #include <curfew/detail/sync.hpp>
@@ -245,6 +246,7 @@ class basic_once_teardown {
       self.state_ = ended_well ? state::done : state::idle;
       self.ended_ += 1;
       self.runner_ = {};
+      if (!std::exchange(self.awaited_, false)) return;
       self.changed_.notify_all();
     }
   };
@@ -270,14 +272,17 @@ class basic_once_teardown {
 
   // A joiner belongs to the attempt it met: a retry that succeeds later does not turn its `failed` into `joined`.
   teardown_status join(std::unique_lock<mutex>& lock, clock_time deadline) {
+    const detail::cancel_shield uncancelled;
     const std::uint64_t met = ended_;
     Sync::here("once.join.waiting");
     while (ended_ == met) {
       if (deadline == clock_time::max()) {
+        awaited_ = true;
         changed_.wait(lock);
       } else if (deadline == clock_time::min() || Sync::clock::now() >= deadline) {
         return teardown_status::timed_out;
       } else {
+        awaited_ = true;
         changed_.wait_until(lock, deadline);
       }
     }
@@ -285,10 +290,12 @@ class basic_once_teardown {
   }
 
   mutable mutex mutex_;
-  typename Sync::condition_variable changed_;
+  // Never destroyed: the destruction would wait for joiners, which a forked child does not have any more.
+  typename Sync::lasting_condition_variable changed_;
   // All guarded by mutex_.
   state state_ = state::idle;
   std::uint64_t ended_ = 0;  // attempts that have ended, well or not
+  bool awaited_ = false;     // somebody waits, or has given up, on changed_
   typename Sync::thread_id runner_{};
 };
 

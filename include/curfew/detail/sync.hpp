@@ -28,9 +28,8 @@ CURFEW_BEGIN_NAMESPACE
 ///
 /// A policy of one's own derives from this one and hides what it changes. What each member must do:
 /// - `atomic`, `mutex`, `condition_variable`, `thread`: the standard meaning.
-/// - `lasting_condition_variable`: one for static storage, constant-initialised and never destroyed. To be notified
-/// only
-///   after somebody has waited on it; a policy that hides `mutex` hides this one too.
+/// - `lasting_condition_variable`: constant-initialised and never destroyed. To be notified only after
+///   somebody has waited on it; a policy that hides `mutex` hides this one too.
 /// - `plain<T>`: data that is not atomic and that the protocol itself must protect; a checker may watch it for races.
 /// - `clock`: monotonic. `self()`: names the calling thread. `yield()`, `pause()`: give way, as a hint only.
 /// - `sleep_for(d)`: at least that long. `name_thread(name)`: names the calling thread for debuggers, as a hint only.
