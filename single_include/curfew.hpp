@@ -3083,18 +3083,21 @@ class singleton_core : public singleton_node<Sync> {
     {
       const section locked(*this->home);
       if (block* const found = free_; found != nullptr) {
+        ++spares_out_;
         free_ = found->next;
         return found;
       }
     }
     auto fresh = std::make_unique<block>(*this);
     const section locked(*this->home);
+    ++spares_out_;
     fresh->sibling = blocks_;
     return blocks_ = fresh.release();
   }
 
   void give_spare(block* unused) noexcept {
     const section locked(*this->home);
+    --spares_out_;
     unused->next = free_;
     free_ = unused;
   }
@@ -3123,7 +3126,7 @@ class singleton_core : public singleton_node<Sync> {
       const section locked(*core->home);
       if (core->top_ != nullptr) fail("scoped_singleton destroyed inside an override:", core->name);
       core->orphaned_ = true;
-      last = core->first_detached_ == nullptr;
+      last = core->unused();
     }
     if (last) delete core;
   }
@@ -3234,6 +3237,7 @@ class singleton_core : public singleton_node<Sync> {
     if (next.fence.is_closed()) next.fence.reopen();
     Sync::here("singleton.install.opened");
     ++stats.installed;
+    --spares_out_;
   }
 
   void show(block* next) noexcept {
@@ -3260,10 +3264,13 @@ class singleton_core : public singleton_node<Sync> {
       empty.next = free_;
       free_ = &empty;
       domain::wake_locked(*this);
-      last = orphaned_ && first_detached_ == nullptr;
+      last = orphaned_ && unused();
     }
     if (last) delete this;
   }
+
+  // Spares that are out are what threads were making or starting that a forked child does not have: leaked there.
+  bool unused() const noexcept { return first_detached_ == nullptr && spares_out_ == 0; }
 
   // In the child the lot has forgotten its parent's hooks. Instances that are still pinned, perhaps by the thread that
   // forked, get theirs back; the others' last leaver is gone, and they stay.
@@ -3286,6 +3293,7 @@ class singleton_core : public singleton_node<Sync> {
   std::uint64_t last_ticket_ = 0;
   override_record* top_ = nullptr;
   std::uint64_t suspended_ = 0;
+  std::uint64_t spares_out_ = 0;  // blocks on their way from the free list to being installed, or back
   bool orphaned_ = false;
 };
 
@@ -3464,18 +3472,6 @@ class singleton_engine {
     traits.on_error(error, teardown_reason::shutdown);
   };
 
-  // A callback that is there under its name, but cannot be called as it would be, is a mistake and not a wish.
-  static_assert(
-      has_start || !requires { &Traits::start; }, "curfew: Traits::start must be callable as start(T&)");
-  static_assert(
-      has_on_reset || !requires { &Traits::on_reset; }, "curfew: Traits::on_reset must be callable as on_reset(T&)");
-  static_assert(
-      has_on_shutdown || !requires { &Traits::on_shutdown; },
-      "curfew: Traits::on_shutdown must be callable as on_shutdown(T&, teardown_reason)");
-  static_assert(
-      has_on_error || !requires { &Traits::on_error; },
-      "curfew: Traits::on_error must be callable as on_error(std::exception_ptr, teardown_reason)");
-
   static constexpr creation_mode mode() noexcept {
     if constexpr (requires { Traits::creation; }) {
       return Traits::creation;
@@ -3520,7 +3516,25 @@ class singleton_engine {
     return core_.load(std::memory_order_acquire);
   }
 
+  // Asked from members, and not of the class: a header may name `guarded_singleton<T>`, or its handle, where T is only
+  // declared, and T may have one of itself as a static member. What T has is not known there.
+  static constexpr void check_traits() noexcept {
+    static_assert(sizeof(T) > 0, "curfew: T must be complete where its singleton is used");
+    // A callback that is there under its name, but cannot be called as it would be, is a mistake and not a wish.
+    static_assert(
+        has_start || !requires { &Traits::start; }, "curfew: Traits::start must be callable as start(T&)");
+    static_assert(
+        has_on_reset || !requires { &Traits::on_reset; }, "curfew: Traits::on_reset must be callable as on_reset(T&)");
+    static_assert(
+        has_on_shutdown || !requires { &Traits::on_shutdown; },
+        "curfew: Traits::on_shutdown must be callable as on_shutdown(T&, teardown_reason)");
+    static_assert(
+        has_on_error || !requires { &Traits::on_error; },
+        "curfew: Traits::on_error must be callable as on_error(std::exception_ptr, teardown_reason)");
+  }
+
   core& ensured() {
+    check_traits();
     if (core* const c = existing(); c != nullptr) return *c;
     auto fresh = std::make_unique<core>(name_, current_);
     core* first = nullptr;

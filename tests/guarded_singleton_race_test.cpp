@@ -1098,6 +1098,27 @@ TEST(SingleFlight, AfterForkAFlightOfAThreadThatIsGoneIsVoid) {
   finish.open();
 }
 
+TEST(ScopedSingletonFork, AChildDoesNotDestroyWhatAThreadThatIsGoneWasStarting) {
+  const watchdog dog("start over fork");
+  world w;
+  auto s = std::make_unique<starting_singleton>("starting", starting_traits{{&w}});
+  gate starting, finish;
+  w.on_start = [&](thing&) {
+    starting.open();
+    EXPECT_TRUE(finish.wait());
+  };
+  actor maker("maker", [&] { static_cast<void>(s->get()); });
+  ASSERT_TRUE(starting.wait());
+  in_child([&] {
+    s.reset();
+    return w.destroyed == 0 && w.shutdowns() == 0;
+  });
+  finish.open();
+  maker.join();
+  s.reset();
+  EXPECT_EQ(w.destroyed, 1);
+}
+
 TEST_F(GuardedSingletonRace, Rule9_ForkInsideMakeGoesOnMakingInTheChild) {
   w.on_make = [&] {
     w.on_make = nullptr;

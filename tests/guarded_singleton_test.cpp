@@ -121,6 +121,35 @@ TEST(SingletonTraits, DefaultFindsStartResetAndShutdownOfT) {
   EXPECT_EQ(hooks_found::notes, (std::vector<std::string>{"start", "reset", "start", "shutdown"}));
 }
 
+// Named where nobody can know yet what they have.
+class declared;
+struct has_a_handle {
+  guarded_singleton<declared>::handle mine;
+};
+class declared {
+ public:
+  void start() { log += "start "; }
+  void shutdown() { log += "shutdown "; }
+  static inline std::string log;
+};
+struct own_singleton {
+  static inline constinit guarded_singleton<own_singleton> all{"own"};
+  static guarded_singleton<own_singleton>::handle current() { return all.get(); }
+  void start() { log += "start "; }
+  void reset() { log += "reset "; }
+  static inline std::string log;
+};
+
+TEST(SingletonTraits, DefaultFindsThemAlsoWhereTWasOnlyDeclaredWhenTheSingletonWasNamed) {
+  guarded_singleton<declared> s{"declared"};
+  { const has_a_handle user{s.get()}; }
+  s.shutdown();
+  EXPECT_EQ(declared::log, "start shutdown ");
+  static_cast<void>(own_singleton::current());
+  own_singleton::all.reset();
+  EXPECT_EQ(own_singleton::log, "start reset ");
+}
+
 TEST(SingletonTraits, DefaultDoesWithoutThem) {
   scoped_singleton<plain> s;
   EXPECT_EQ(s.get()->value, 7);

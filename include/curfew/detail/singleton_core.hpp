@@ -135,18 +135,21 @@ class singleton_core : public singleton_node<Sync> {
     {
       const section locked(*this->home);
       if (block* const found = free_; found != nullptr) {
+        ++spares_out_;
         free_ = found->next;
         return found;
       }
     }
     auto fresh = std::make_unique<block>(*this);
     const section locked(*this->home);
+    ++spares_out_;
     fresh->sibling = blocks_;
     return blocks_ = fresh.release();
   }
 
   void give_spare(block* unused) noexcept {
     const section locked(*this->home);
+    --spares_out_;
     unused->next = free_;
     free_ = unused;
   }
@@ -175,7 +178,7 @@ class singleton_core : public singleton_node<Sync> {
       const section locked(*core->home);
       if (core->top_ != nullptr) fail("scoped_singleton destroyed inside an override:", core->name);
       core->orphaned_ = true;
-      last = core->first_detached_ == nullptr;
+      last = core->unused();
     }
     if (last) delete core;
   }
@@ -286,6 +289,7 @@ class singleton_core : public singleton_node<Sync> {
     if (next.fence.is_closed()) next.fence.reopen();
     Sync::here("singleton.install.opened");
     ++stats.installed;
+    --spares_out_;
   }
 
   void show(block* next) noexcept {
@@ -312,10 +316,13 @@ class singleton_core : public singleton_node<Sync> {
       empty.next = free_;
       free_ = &empty;
       domain::wake_locked(*this);
-      last = orphaned_ && first_detached_ == nullptr;
+      last = orphaned_ && unused();
     }
     if (last) delete this;
   }
+
+  // Spares that are out are what threads were making or starting that a forked child does not have: leaked there.
+  bool unused() const noexcept { return first_detached_ == nullptr && spares_out_ == 0; }
 
   // In the child the lot has forgotten its parent's hooks. Instances that are still pinned, perhaps by the thread that
   // forked, get theirs back; the others' last leaver is gone, and they stay.
@@ -338,6 +345,7 @@ class singleton_core : public singleton_node<Sync> {
   std::uint64_t last_ticket_ = 0;
   override_record* top_ = nullptr;
   std::uint64_t suspended_ = 0;
+  std::uint64_t spares_out_ = 0;  // blocks on their way from the free list to being installed, or back
   bool orphaned_ = false;
 };
 

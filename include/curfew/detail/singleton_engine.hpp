@@ -72,18 +72,6 @@ class singleton_engine {
     traits.on_error(error, teardown_reason::shutdown);
   };
 
-  // A callback that is there under its name, but cannot be called as it would be, is a mistake and not a wish.
-  static_assert(
-      has_start || !requires { &Traits::start; }, "curfew: Traits::start must be callable as start(T&)");
-  static_assert(
-      has_on_reset || !requires { &Traits::on_reset; }, "curfew: Traits::on_reset must be callable as on_reset(T&)");
-  static_assert(
-      has_on_shutdown || !requires { &Traits::on_shutdown; },
-      "curfew: Traits::on_shutdown must be callable as on_shutdown(T&, teardown_reason)");
-  static_assert(
-      has_on_error || !requires { &Traits::on_error; },
-      "curfew: Traits::on_error must be callable as on_error(std::exception_ptr, teardown_reason)");
-
   static constexpr creation_mode mode() noexcept {
     if constexpr (requires { Traits::creation; }) {
       return Traits::creation;
@@ -128,7 +116,25 @@ class singleton_engine {
     return core_.load(std::memory_order_acquire);
   }
 
+  // Asked from members, and not of the class: a header may name `guarded_singleton<T>`, or its handle, where T is only
+  // declared, and T may have one of itself as a static member. What T has is not known there.
+  static constexpr void check_traits() noexcept {
+    static_assert(sizeof(T) > 0, "curfew: T must be complete where its singleton is used");
+    // A callback that is there under its name, but cannot be called as it would be, is a mistake and not a wish.
+    static_assert(
+        has_start || !requires { &Traits::start; }, "curfew: Traits::start must be callable as start(T&)");
+    static_assert(
+        has_on_reset || !requires { &Traits::on_reset; }, "curfew: Traits::on_reset must be callable as on_reset(T&)");
+    static_assert(
+        has_on_shutdown || !requires { &Traits::on_shutdown; },
+        "curfew: Traits::on_shutdown must be callable as on_shutdown(T&, teardown_reason)");
+    static_assert(
+        has_on_error || !requires { &Traits::on_error; },
+        "curfew: Traits::on_error must be callable as on_error(std::exception_ptr, teardown_reason)");
+  }
+
   core& ensured() {
+    check_traits();
     if (core* const c = existing(); c != nullptr) return *c;
     auto fresh = std::make_unique<core>(name_, current_);
     core* first = nullptr;
