@@ -9032,6 +9032,8 @@ CURFEW_END_NAMESPACE
 
 // curfew/detail/config.hpp: above
 
+// curfew/detail/lot.hpp: above
+
 // curfew/detail/sync.hpp: above
 
 CURFEW_BEGIN_NAMESPACE
@@ -9129,9 +9131,8 @@ class keyed_serializer {
 
   template <class R, class P>
   [[nodiscard]] hold acquire_for(const Key& key, std::chrono::duration<R, P> limit) {
-    const auto now = Sync::clock::now();
-    if (limit >= deadline::max() - now) return wait_for_key(key, std::nullopt);
-    return wait_for_key(key, now + std::chrono::duration_cast<typename deadline::duration>(limit));
+    const deadline until = detail::deadline_after<typename Sync::clock>(limit);
+    return wait_for_key(key, until == deadline::max() ? std::nullopt : std::optional(until));
   }
 
   /// The key if it is free; never waits.
@@ -9312,8 +9313,7 @@ class basic_periodic_worker {
   template <class F>
   requires std::is_invocable_v<F&> &&(!std::is_invocable_v<F&, std::stop_token>)basic_periodic_worker(
       std::string name, F tick, error_sink on_error = {}, std::chrono::nanoseconds stop_bound = std::chrono::seconds(5))
-      : basic_periodic_worker(std::move(name), std::function<void(std::stop_token)>(ignore_token<F>{std::move(tick)}),
-                              std::move(on_error), stop_bound) {}
+      : basic_periodic_worker(std::move(name), without_token(std::move(tick)), std::move(on_error), stop_bound) {}
   basic_periodic_worker(const basic_periodic_worker&) = delete;
   basic_periodic_worker& operator=(const basic_periodic_worker&) = delete;
 
@@ -9406,11 +9406,11 @@ class basic_periodic_worker {
     bool poked = false;
     bool done = false;
   };
-  template <class F>
-  struct ignore_token {
-    F tick;
-    void operator()(std::stop_token) { tick(); }
-  };
+  // Erased first, so that an empty function and a null pointer are seen to be empty.
+  static std::function<void(std::stop_token)> without_token(std::function<void()> tick) {
+    if (!tick) return {};
+    return [tick = std::move(tick)](std::stop_token) { tick(); };
+  }
 
   bool forked() const noexcept { return detail::process_id() != born_in_; }
   std::uint64_t read(std::uint64_t state::*counter) const noexcept {
@@ -9557,7 +9557,8 @@ class basic_slot_ledger {
 
     /// Moves the slot to another state; on an empty slot nothing.
     void become(slot_state next) noexcept {
-      if (home_ != nullptr) home_->move(state_, next);
+      if (home_ == nullptr) return;
+      home_->move(state_, next);
       state_ = next;
     }
     void release() noexcept {
@@ -10955,6 +10956,17 @@ struct pool_core {
     return gone ? ending::gone : ending::tombstone;
   }
 
+  /// The end of one that nobody will come back to. What the store does not let us end is forgotten when it has become a
+  /// peer's; else it becomes a tombstone, so that it is tried again.
+  void end_for_good(victim v, time_point until = no_limit) {
+    const key held = std::move(v.held);
+    const entry_at at = v.at;
+    if (end(std::move(v), nullptr, nullptr, until) != ending::kept) return;
+    if (owned_by_peer(at->info.id)) return forget(at);
+    const guard lock(mutex);
+    if (at->state() != slot_state::tombstone) table.move(at, slot_state::tombstone);
+  }
+
   provider_stats stats() const {
     if (forked()) return {};
     const guard lock(mutex);
@@ -11160,9 +11172,11 @@ class pool_finish {
     all->jobs.clear();
   }
 
+  // Begins with none past \p until, except with the first.
   static void work_off(core& pool, batch& all, time_point until) noexcept {
     const sweeping marked(&pool);
-    for (;;) {
+    for (bool first = true;; first = false) {
+      if (!first && Sync::clock::now() >= until) return;
       std::optional<victim> v;
       {
         const guard lock(pool.mutex);
@@ -11173,12 +11187,8 @@ class pool_finish {
       const auto at = v->at;
       const auto held = std::move(v->held);
       try {
-        if (pool.end(std::move(*v), nullptr, nullptr, until) != core::ending::kept) continue;
-        // Not ours to end, or nobody can say. What a peer has taken over is the peer's; the rest is named as left over.
-        if (pool.owned_by_peer(std::string(at->info.id))) {
-          pool.forget(at);
-          continue;
-        }
+        pool.end_for_good(std::move(*v), until);
+        continue;
       } catch (const std::exception&) {  // no memory
       }
       const guard lock(pool.mutex);
@@ -11510,7 +11520,9 @@ class pool_upkeep {
   /// Extends every lease in the store, teardown marks included. When one is not ours any more the store is asked again
   /// with the key held, so that no acquire can be re-taking it at the same time: nobody has it, it is claimed again; a
   /// peer has it, the sandbox is forgotten. A teardown holds its key, so its mark can only be extended here and never
-  /// comes back once it was released. Enters no fence: a sweep needs its marks renewed too.
+  /// comes back once it was released. Extending enters no fence, since a sweep needs its marks renewed too; the rest
+  /// has a pass, since a sweep passes over what is held by a call that outlived the drain, and takes any holder for
+  /// one.
   void renew_leases() {
     std::vector<std::pair<std::string, std::string>> all;
     {
@@ -11537,7 +11549,8 @@ class pool_upkeep {
     if (pool_.store->renew(id, who, ttl) == renewal::renewed) return;
     if (request.empty()) return;  // a stray: its mark is extended while it is there, and never made here
     Sync::here("pool.renew.verdict");
-    const key held = pool_.try_lock(request);
+    const auto inside = pool_.try_enter();
+    const key held = inside ? pool_.try_lock(request) : key();
     const auto at = held ? pool_.find(request) : std::nullopt;
     if (!at || (*at)->info.id != id || (*at)->state() == slot_state::tombstone) return;
     const auto owner = pool_.store->owner(id);
@@ -11741,7 +11754,7 @@ class sandbox_pool final : public lease_host, public std::enable_shared_from_thi
         }
       }
       if (gone) core_.release_in_store(id);
-      if (v) core_.end(std::move(*v), nullptr);
+      if (v) core_.end_for_good(std::move(*v));
     } catch (...) {  // no memory, or a throwing clock: the sandbox stays active, and is reaped when it has been idle
       core_.count(&provider_stats::backend_errors);
     }
@@ -11789,7 +11802,7 @@ class sandbox_pool final : public lease_host, public std::enable_shared_from_thi
       }
       if (core_.swept) late = core_.mark(at);
     }
-    if (late) core_.end(std::move(*late), nullptr);
+    if (late) core_.end_for_good(std::move(*late));
     refuse();
   }
 
@@ -11797,10 +11810,10 @@ class sandbox_pool final : public lease_host, public std::enable_shared_from_thi
   std::optional<sandbox_info> discover(const std::string& request) {
     try {
       if constexpr (requires { core_.maker->find(request); }) {
-        return core_.maker->find(request);
+        if (auto found = core_.maker->find(request); found && !found->id.empty()) return found;
       } else {
         for (auto& item : core_.maker->list())
-          if (request_of(item) == request) return std::move(item);
+          if (!item.id.empty() && request_of(item) == request) return std::move(item);
       }
     } catch (...) {
       core_.count(&provider_stats::backend_errors);
@@ -11841,13 +11854,13 @@ class sandbox_pool final : public lease_host, public std::enable_shared_from_thi
     const typename core::making_guard in_flight(core_, request);
     entry fresh{.info = {}, .request = request, .owner = owner, .active_at = core_.now(), .anonymous = anonymous};
     grantee to{.owner = owner, .whose = owner};
+    std::string spare = request;  // from the moment it runs until it is tracked, what fails ends it
     to.info =
         core_.call_create({request, owner, core_.settings.environment, core_.settings.time_to_live}, fresh, place);
     Sync::here("pool.acquire.created");
     const bool unnamed = to.info.id.empty();
-    if (unnamed) to.info.id = request;
-    if (to.info.id != request) to.info.request_id = request;  // the server has ids of its own
-    const std::string id = to.info.id;
+    if (unnamed || to.info.id != request) (unnamed ? to.info.id : to.info.request_id) = std::move(spare);
+    const std::string& id = to.info.id;
     std::exception_ptr unanswered;
     bool taken = false;
     std::optional<victim> unwanted;
@@ -12010,8 +12023,10 @@ class provider_front {
   static std::shared_ptr<S> private_store([[maybe_unused]] const clock_fn& clock) {
     if constexpr (std::is_constructible_v<S, const clock_fn&>) {
       return std::make_shared<S>(clock);
-    } else {
+    } else if constexpr (std::is_default_constructible_v<S>) {
       return std::make_shared<S>();
+    } else {  // an interface, or one that must be told where its server is
+      throw std::invalid_argument("provider: the store is null, and one of its type cannot be made here");
     }
   }
 

@@ -10,10 +10,13 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdio>
+#include <cstdlib>
 #include <functional>
 #include <future>
 #include <memory>
+#include <new>
 #include <optional>
 #include <random>
 #include <set>
@@ -30,6 +33,31 @@
 #include <tests/support/fake_backend.hpp>
 #include <tests/support/park.hpp>
 #include <tests/support/provider_fixture.hpp>
+
+// The sanitizers of clang bring an allocator that cannot be replaced.
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define CURFEW_TEST_CANNOT_STARVE
+#endif
+#endif
+
+#ifndef CURFEW_TEST_CANNOT_STARVE
+// The n-th allocation of the thread that sets it fails, from 0 on.
+static thread_local long starve_at = -1;
+
+// Not inlined: compilers compare what they see of the one with what they see of the other.
+__attribute__((noinline)) void* operator new(std::size_t size) {
+  if (starve_at >= 0 && starve_at-- == 0) throw std::bad_alloc();
+  if (void* memory = std::malloc(size != 0 ? size : 1)) return memory;
+  throw std::bad_alloc();
+}
+__attribute__((noinline)) void operator delete(void* memory) noexcept {
+  std::free(memory);
+}
+__attribute__((noinline)) void operator delete(void* memory, std::size_t) noexcept {
+  std::free(memory);
+}
+#endif
 
 namespace {
 
@@ -522,6 +550,20 @@ TEST_F(AioProvider, R10_ParallelismOfOneDestroysOnTheCallingThread) {
   };
   EXPECT_EQ(p->shutdown(), teardown_status::completed);
   EXPECT_EQ(threads, std::set<std::thread::id>{std::this_thread::get_id()});
+}
+
+TEST_F(AioProvider, R10_TheCallingThreadBeginsWithNoneThatIsPastTheBudget) {
+  auto o = options();
+  o.destroy_parallelism = 1;
+  o.shutdown_budget = 0s;
+  auto p = make(o);
+  { auto a = p->acquire(alice), b = p->acquire(bob), c = p->acquire(carol); }
+  EXPECT_EQ(p->shutdown(), teardown_status::failed);
+  EXPECT_EQ(world->destroys().size(), 1u) << "one is begun in any case, so that repeating it comes to an end";
+  EXPECT_EQ(p->stats().leftover.size(), 2u);
+  EXPECT_EQ(p->shutdown(), teardown_status::failed);
+  EXPECT_EQ(p->shutdown(), teardown_status::completed);
+  EXPECT_EQ(world->running(), 0u);
 }
 
 TEST_F(AioProvider, R10_X16_WithoutThreadsTheCallingThreadDestroys) {
@@ -1021,6 +1063,7 @@ struct AioRenewal : AioProvider {
   // The renewal worker, driven by hand: real workers tick on real time.
   std::shared_ptr<provider> started() {
     auto o = options();
+    o.adopt_orphans = false;  // who asks the store for an owner is the renewal
     o.renewal_interval = 1ms;
     o.ttl_multiplier = 60'000;  // 60 s on the test's clock
     o.maintain_interval = 1h;
@@ -1100,6 +1143,27 @@ TEST_F(AioRenewal, R16_A8_ATakeThatHasNotReturnedYetKeepsTheSandbox) {
   EXPECT_EQ(p->stats().forgotten, 0u);
 }
 
+TEST_F(AioRenewal, R12_R16_AShutdownWaitsForARenewalThatHoldsTheKey) {
+  gate asked, answer;
+  auto p = started();
+  { auto lease = p->acquire(alice); }
+  clock.advance(1h);
+  store->before = [&](const std::string& verb, const std::string&) {
+    if (verb != "owner") return;
+    asked.open();
+    EXPECT_TRUE(answer.wait());
+  };
+  p->start();
+  ASSERT_TRUE(asked.wait());
+  park drained("pool.finish.drained", "shutdown");
+  auto ending = in_role("shutdown", [&] { return p->shutdown(); });
+  EXPECT_FALSE(drained.wait_arrived(1, 50ms)) << "what the renewal holds would be passed over by the sweep";
+  answer.open();
+  drained.open();
+  EXPECT_EQ(ending.get(), teardown_status::completed);
+  EXPECT_EQ(world->running(), 0u);
+}
+
 // ---- R17 to R21
 
 TEST_F(AioProvider, X15_R17_AForkedChildTouchesNothingOfItsParents) {
@@ -1169,6 +1233,34 @@ TEST_F(AioProvider, R19_AnonymousOwnersShareNothingAndAreDestroyedByTheirRelease
   two.release();
   EXPECT_EQ(world->running(), 0u);
   EXPECT_EQ(world->lists(), 0u) << "a random id cannot be discovered";
+  quiet(p->stats());
+}
+
+TEST_F(AioProvider, R16_R19_AnAnonymousOneThatTheStoreKeepsFromEndingIsTriedAgain) {
+  bool away = false;
+  auto p = make();
+  store->before = [&](const std::string& verb, const std::string&) {
+    if (away && verb == "claim!") throw lease_store_error("away");
+  };
+  auto l = p->acquire({"alice", ""});
+  away = true;
+  l.release();
+  EXPECT_EQ(p->stats().active, 0u) << "nobody holds it, and nobody would come back to it";
+  EXPECT_EQ(p->stats().tombstones, 1u);
+  away = false;
+  EXPECT_EQ(p->sweep_idle(), 0u);
+  EXPECT_EQ(world->running(), 0u);
+  quiet(p->stats());
+}
+
+TEST_F(AioProvider, R16_R19_AnAnonymousOneThatAPeerHasTakenIsForgotten) {
+  auto p = make();
+  auto l = p->acquire({"alice", ""});
+  ASSERT_TRUE(peer_takes(l.id()));
+  l.release();
+  EXPECT_EQ(p->stats().forgotten, 1u);
+  EXPECT_EQ(p->stats().total(), 0u);
+  EXPECT_EQ(world->running(), 1u);
   quiet(p->stats());
 }
 
@@ -1617,6 +1709,48 @@ TEST_F(AioProvider, BadOptionsAreRefusedByName) {
   refused([](aio_options& o) { o.environment["9x"] = ""; }, "9x");
   refused([](aio_options& o) { o.environment["x"] = std::string(1, '\0'); }, "x");
 }
+
+// A store that must be told where its server is.
+struct distant_store : fake_store {
+  explicit distant_store(const char*) {}
+};
+
+TEST_F(AioProvider, AStoreThatCannotBeMadeHereMustBeGiven) {
+  using distant = aio_provider<fake_backend, distant_store, curfew_test::provider_sync>;
+  EXPECT_TRUE(distant(world, options(), std::make_shared<distant_store>("server")).acquire(alice).valid());
+  EXPECT_THROW(distant(world, options()), std::invalid_argument);
+}
+
+TEST_F(AioProvider, R5_AnAnswerWithoutAnIdIsNoDiscovery) {
+  auto p = make();
+  world->run(sandbox_info{"", "fake://", stable_id(alice)});
+  EXPECT_EQ(p->acquire(alice).id(), stable_id(alice));
+  EXPECT_EQ(p->stats().adopted, 0u);
+}
+
+#ifndef CURFEW_TEST_CANNOT_STARVE
+TEST_F(AioProvider, R15_WhatRunsWhenMemoryEndsIsEnded) {
+  bool served = false;
+  for (long nth = 0; !served; ++nth) {
+    ASSERT_LT(nth, 100);
+    auto p = make();
+    world->name_it = [&](const create_request& r) {
+      return sandbox_info{"an id that the server has given to " + r.id, "fake://"};
+    };
+    world->after_create = [&](const std::string&) { starve_at = nth; };
+    try {
+      const auto l = p->acquire(alice);
+      served = std::exchange(starve_at, -1) >= 0;
+    } catch (const std::bad_alloc&) {
+      EXPECT_EQ(p->stats().total(), world->running()) << "allocation " << nth;
+    }
+    starve_at = -1;
+    world->after_create = nullptr;
+    EXPECT_EQ(p->shutdown(), teardown_status::completed);
+    EXPECT_EQ(world->running(), 0u) << "allocation " << nth;
+  }
+}
+#endif
 
 TEST_F(AioProvider, BadOwnersAreRefusedBeforeAnythingIsReserved) {
   auto p = make();

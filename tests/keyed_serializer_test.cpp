@@ -7,6 +7,7 @@
 #include <chrono>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <curfew/keyed_serializer.hpp>
@@ -33,6 +34,24 @@ TEST(KeyedSerializer, OneHolderPerKey) {
   EXPECT_EQ(second.outcome(), serializer_outcome::busy);
   first.release();
   EXPECT_TRUE(keys.try_acquire("a"));
+}
+
+TEST(KeyedSerializer, ALimitBeyondTheClockIsNone) {
+  watchdog dog("a limit beyond the clock");
+  serializer keys;
+  auto first = keys.acquire("a");
+  const auto waits = [&](auto limit) {
+    std::thread releasing([&] {
+      EXPECT_TRUE(eventually([&] { return keys.was_waiting("a") == 1; }));
+      first.release();
+    });
+    auto second = keys.acquire_for("a", limit);
+    releasing.join();
+    EXPECT_TRUE(second);
+    first = std::move(second);
+  };
+  waits(std::chrono::hours::max());
+  waits(std::chrono::duration<double>(1e300));
 }
 
 TEST(KeyedSerializer, KeysNeverWaitForEachOther) {

@@ -183,6 +183,8 @@ TEST(PeriodicWorker, BadArgumentsAreNamed) {
   } catch (const std::invalid_argument& error) {
     EXPECT_NE(std::string(error.what()).find("nameless"), std::string::npos);
   }
+  EXPECT_THROW(periodic_worker("w", std::function<void()>()), std::invalid_argument);
+  EXPECT_THROW(periodic_worker("w", static_cast<void (*)()>(nullptr)), std::invalid_argument);
   periodic_worker worker("w", [] {});
   EXPECT_THROW(worker.start(0ns), std::invalid_argument);
   EXPECT_TRUE(worker.start(1h)) << "nothing was half started";

@@ -78,6 +78,7 @@ TEST(SlotLedger, ASlotMovedToItsHeirIsNeverFreeInBetween) {
   EXPECT_FALSE(victim);  // NOLINT: the moved-from state is what is tested
   victim.become(slot_state::active);
   EXPECT_EQ(ledger.census()[slot_state::active], 0u) << "an empty slot changes nothing";
+  EXPECT_NE(victim.state(), slot_state::active);
 }
 
 TEST(SlotLedger, RacingRequestsNeverExceedTheCap) {

@@ -19,6 +19,7 @@
 #include <utility>
 
 #include <curfew/detail/config.hpp>
+#include <curfew/detail/lot.hpp>
 #include <curfew/detail/sync.hpp>
 
 CURFEW_BEGIN_NAMESPACE
@@ -116,9 +117,8 @@ class keyed_serializer {
 
   template <class R, class P>
   [[nodiscard]] hold acquire_for(const Key& key, std::chrono::duration<R, P> limit) {
-    const auto now = Sync::clock::now();
-    if (limit >= deadline::max() - now) return wait_for_key(key, std::nullopt);
-    return wait_for_key(key, now + std::chrono::duration_cast<typename deadline::duration>(limit));
+    const deadline until = detail::deadline_after<typename Sync::clock>(limit);
+    return wait_for_key(key, until == deadline::max() ? std::nullopt : std::optional(until));
   }
 
   /// The key if it is free; never waits.

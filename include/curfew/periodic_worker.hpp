@@ -62,8 +62,7 @@ class basic_periodic_worker {
   template <class F>
   requires std::is_invocable_v<F&> &&(!std::is_invocable_v<F&, std::stop_token>)basic_periodic_worker(
       std::string name, F tick, error_sink on_error = {}, std::chrono::nanoseconds stop_bound = std::chrono::seconds(5))
-      : basic_periodic_worker(std::move(name), std::function<void(std::stop_token)>(ignore_token<F>{std::move(tick)}),
-                              std::move(on_error), stop_bound) {}
+      : basic_periodic_worker(std::move(name), without_token(std::move(tick)), std::move(on_error), stop_bound) {}
   basic_periodic_worker(const basic_periodic_worker&) = delete;
   basic_periodic_worker& operator=(const basic_periodic_worker&) = delete;
 
@@ -156,11 +155,11 @@ class basic_periodic_worker {
     bool poked = false;
     bool done = false;
   };
-  template <class F>
-  struct ignore_token {
-    F tick;
-    void operator()(std::stop_token) { tick(); }
-  };
+  // Erased first, so that an empty function and a null pointer are seen to be empty.
+  static std::function<void(std::stop_token)> without_token(std::function<void()> tick) {
+    if (!tick) return {};
+    return [tick = std::move(tick)](std::stop_token) { tick(); };
+  }
 
   bool forked() const noexcept { return detail::process_id() != born_in_; }
   std::uint64_t read(std::uint64_t state::*counter) const noexcept {

@@ -76,7 +76,8 @@ class basic_slot_ledger {
 
     /// Moves the slot to another state; on an empty slot nothing.
     void become(slot_state next) noexcept {
-      if (home_ != nullptr) home_->move(state_, next);
+      if (home_ == nullptr) return;
+      home_->move(state_, next);
       state_ = next;
     }
     void release() noexcept {

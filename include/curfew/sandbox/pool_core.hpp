@@ -355,6 +355,17 @@ struct pool_core {
     return gone ? ending::gone : ending::tombstone;
   }
 
+  /// The end of one that nobody will come back to. What the store does not let us end is forgotten when it has become a
+  /// peer's; else it becomes a tombstone, so that it is tried again.
+  void end_for_good(victim v, time_point until = no_limit) {
+    const key held = std::move(v.held);
+    const entry_at at = v.at;
+    if (end(std::move(v), nullptr, nullptr, until) != ending::kept) return;
+    if (owned_by_peer(at->info.id)) return forget(at);
+    const guard lock(mutex);
+    if (at->state() != slot_state::tombstone) table.move(at, slot_state::tombstone);
+  }
+
   provider_stats stats() const {
     if (forked()) return {};
     const guard lock(mutex);

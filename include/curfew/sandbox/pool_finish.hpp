@@ -150,9 +150,11 @@ class pool_finish {
     all->jobs.clear();
   }
 
+  // Begins with none past \p until, except with the first.
   static void work_off(core& pool, batch& all, time_point until) noexcept {
     const sweeping marked(&pool);
-    for (;;) {
+    for (bool first = true;; first = false) {
+      if (!first && Sync::clock::now() >= until) return;
       std::optional<victim> v;
       {
         const guard lock(pool.mutex);
@@ -163,12 +165,8 @@ class pool_finish {
       const auto at = v->at;
       const auto held = std::move(v->held);
       try {
-        if (pool.end(std::move(*v), nullptr, nullptr, until) != core::ending::kept) continue;
-        // Not ours to end, or nobody can say. What a peer has taken over is the peer's; the rest is named as left over.
-        if (pool.owned_by_peer(std::string(at->info.id))) {
-          pool.forget(at);
-          continue;
-        }
+        pool.end_for_good(std::move(*v), until);
+        continue;
       } catch (const std::exception&) {  // no memory
       }
       const guard lock(pool.mutex);

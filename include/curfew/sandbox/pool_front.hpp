@@ -99,8 +99,10 @@ class provider_front {
   static std::shared_ptr<S> private_store([[maybe_unused]] const clock_fn& clock) {
     if constexpr (std::is_constructible_v<S, const clock_fn&>) {
       return std::make_shared<S>(clock);
-    } else {
+    } else if constexpr (std::is_default_constructible_v<S>) {
       return std::make_shared<S>();
+    } else {  // an interface, or one that must be told where its server is
+      throw std::invalid_argument("provider: the store is null, and one of its type cannot be made here");
     }
   }
 

@@ -206,7 +206,9 @@ class pool_upkeep {
   /// Extends every lease in the store, teardown marks included. When one is not ours any more the store is asked again
   /// with the key held, so that no acquire can be re-taking it at the same time: nobody has it, it is claimed again; a
   /// peer has it, the sandbox is forgotten. A teardown holds its key, so its mark can only be extended here and never
-  /// comes back once it was released. Enters no fence: a sweep needs its marks renewed too.
+  /// comes back once it was released. Extending enters no fence, since a sweep needs its marks renewed too; the rest
+  /// has a pass, since a sweep passes over what is held by a call that outlived the drain, and takes any holder for
+  /// one.
   void renew_leases() {
     std::vector<std::pair<std::string, std::string>> all;
     {
@@ -233,7 +235,8 @@ class pool_upkeep {
     if (pool_.store->renew(id, who, ttl) == renewal::renewed) return;
     if (request.empty()) return;  // a stray: its mark is extended while it is there, and never made here
     Sync::here("pool.renew.verdict");
-    const key held = pool_.try_lock(request);
+    const auto inside = pool_.try_enter();
+    const key held = inside ? pool_.try_lock(request) : key();
     const auto at = held ? pool_.find(request) : std::nullopt;
     if (!at || (*at)->info.id != id || (*at)->state() == slot_state::tombstone) return;
     const auto owner = pool_.store->owner(id);

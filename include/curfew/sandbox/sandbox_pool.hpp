@@ -217,7 +217,7 @@ class sandbox_pool final : public lease_host, public std::enable_shared_from_thi
         }
       }
       if (gone) core_.release_in_store(id);
-      if (v) core_.end(std::move(*v), nullptr);
+      if (v) core_.end_for_good(std::move(*v));
     } catch (...) {  // no memory, or a throwing clock: the sandbox stays active, and is reaped when it has been idle
       core_.count(&provider_stats::backend_errors);
     }
@@ -265,7 +265,7 @@ class sandbox_pool final : public lease_host, public std::enable_shared_from_thi
       }
       if (core_.swept) late = core_.mark(at);
     }
-    if (late) core_.end(std::move(*late), nullptr);
+    if (late) core_.end_for_good(std::move(*late));
     refuse();
   }
 
@@ -273,10 +273,10 @@ class sandbox_pool final : public lease_host, public std::enable_shared_from_thi
   std::optional<sandbox_info> discover(const std::string& request) {
     try {
       if constexpr (requires { core_.maker->find(request); }) {
-        return core_.maker->find(request);
+        if (auto found = core_.maker->find(request); found && !found->id.empty()) return found;
       } else {
         for (auto& item : core_.maker->list())
-          if (request_of(item) == request) return std::move(item);
+          if (!item.id.empty() && request_of(item) == request) return std::move(item);
       }
     } catch (...) {
       core_.count(&provider_stats::backend_errors);
@@ -317,13 +317,13 @@ class sandbox_pool final : public lease_host, public std::enable_shared_from_thi
     const typename core::making_guard in_flight(core_, request);
     entry fresh{.info = {}, .request = request, .owner = owner, .active_at = core_.now(), .anonymous = anonymous};
     grantee to{.owner = owner, .whose = owner};
+    std::string spare = request;  // from the moment it runs until it is tracked, what fails ends it
     to.info =
         core_.call_create({request, owner, core_.settings.environment, core_.settings.time_to_live}, fresh, place);
     Sync::here("pool.acquire.created");
     const bool unnamed = to.info.id.empty();
-    if (unnamed) to.info.id = request;
-    if (to.info.id != request) to.info.request_id = request;  // the server has ids of its own
-    const std::string id = to.info.id;
+    if (unnamed || to.info.id != request) (unnamed ? to.info.id : to.info.request_id) = std::move(spare);
+    const std::string& id = to.info.id;
     std::exception_ptr unanswered;
     bool taken = false;
     std::optional<victim> unwanted;
