@@ -132,11 +132,15 @@ class declared {
   void shutdown() { log += "shutdown "; }
   static inline std::string log;
 };
+struct [[nodiscard]] report {};
 struct own_singleton {
   static inline constinit guarded_singleton<own_singleton> all{"own"};
   static guarded_singleton<own_singleton>::handle current() { return all.get(); }
   void start() { log += "start "; }
-  void reset() { log += "reset "; }
+  report reset() {
+    log += "reset ";
+    return {};
+  }
   static inline std::string log;
 };
 

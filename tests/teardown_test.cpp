@@ -337,6 +337,43 @@ TEST(DetachSlotLifetime, ThrowingMoveLeavesTheSlotAsItWas) {
   EXPECT_EQ(ended, 0);
 }
 
+TEST(DetachSlotLifetime, ThrowingMoveLeavesWhatWasToBeTaken) {
+  int ended = 0;
+  struct armed_by_it {
+    bool* armed;
+    explicit armed_by_it(bool* flag) : armed(flag) {}
+    armed_by_it(armed_by_it&& other) : armed(other.armed) {
+      if (*armed) throw std::runtime_error("move");
+    }
+  };
+  bool armed = false;
+  auto count = [&](armed_by_it&, teardown_reason) { ++ended; };
+  detach_slot<armed_by_it, decltype(count)> slot(count);
+  EXPECT_TRUE(slot.try_install(armed_by_it{&armed}));
+  armed = true;
+  EXPECT_THROW(slot.take(), std::runtime_error);
+  EXPECT_TRUE(slot.has_value());
+  EXPECT_TRUE(slot.tear_down());
+  EXPECT_EQ(ended, 1) << "handed over, or called back";
+}
+
+// What callbacks return is of no interest, and a teardown may be somebody else's.
+struct [[nodiscard]] code {
+  int value = 0;
+};
+TEST(DetachSlotLifetime, CallbacksMayReturnWhatMustNotBeDiscarded) {
+  std::mutex mutex;
+  int number = 7, ended = 0;
+  EXPECT_TRUE(detach_then(mutex, number, [](int value) { return code{value}; }));
+  auto end = [&](int&, teardown_reason) { return code{++ended}; };
+  detach_slot<int, decltype(end)&> slot(end);
+  EXPECT_TRUE(slot.try_install(1));
+  EXPECT_TRUE(slot.seal());
+  EXPECT_EQ(ended, 1);
+  once_teardown once;
+  EXPECT_EQ(once.run([] { return code{}; }), teardown_status::completed);
+}
+
 TEST(DetachSlotRace, EveryValueEndsExactlyOnceWhateverRaces) {
   const watchdog dog("slot storm");
   std::atomic<int> ended{0};
@@ -689,6 +726,34 @@ TEST(OnceTeardown, JoinerMayDestroyItAtOnce) {
 }
 
 #if CURFEW_POSIX
+TEST(DetachSlotLifetime, AForkedChildMayDestroyItAlthoughAThreadOfTheParentHadItsLock) {
+  const watchdog dog("destroyed in the child");
+  static gate moving, finish;
+  struct slow {
+    slow() = default;
+    slow(slow&&) noexcept {
+      moving.open();
+      EXPECT_TRUE(finish.wait());
+    }
+  };
+  auto ignore = [](slow&, teardown_reason) {};
+  std::optional<detach_slot<slow, decltype(ignore)>> slot(std::in_place, ignore);
+  std::thread installer([&] { EXPECT_TRUE(slot->try_install(slow{})); });
+  ASSERT_TRUE(moving.wait());
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(10);
+    slot.reset();
+    ::_exit(0);
+  }
+  finish.open();
+  installer.join();
+  ASSERT_GT(child, 0);
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0) << "it hung, or crashed";
+}
+
 TEST(OnceTeardown, AForkedChildMayDestroyItAlthoughThreadsOfTheParentHadJoined) {
   const watchdog dog("destroyed in the child");
   auto once = std::make_unique<once_teardown>();

@@ -48,10 +48,10 @@ struct singleton_traits {
   static void start(U& instance) { instance.start(); }
   template <std::same_as<T> U>
   requires requires(U& instance) { instance.reset(); }
-  static void on_reset(U& instance) { instance.reset(); }
+  static void on_reset(U& instance) { static_cast<void>(instance.reset()); }
   template <std::same_as<T> U>
   requires requires(U& instance) { instance.shutdown(); }
-  static void on_shutdown(U& instance, teardown_reason) { instance.shutdown(); }
+  static void on_shutdown(U& instance, teardown_reason) { static_cast<void>(instance.shutdown()); }
 };
 
 namespace detail {

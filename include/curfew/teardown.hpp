@@ -57,7 +57,7 @@ bool detach_then(Lockable& mutex, T& slot, F&& callback) {
     using std::swap;
     swap(slot, value);
   }
-  std::forward<F>(callback)(std::move(value));
+  static_cast<void>(std::forward<F>(callback)(std::move(value)));
   return true;
 }
 
@@ -82,12 +82,14 @@ bool detach_then(Lockable& mutex, T& slot, F&& callback) {
 template <class T, class Teardown, class Sync = std_sync>
 class detach_slot {
  public:
-  explicit detach_slot(Teardown teardown) : teardown_(std::move(teardown)) {}
+  explicit detach_slot(Teardown teardown) : teardown_(std::forward<Teardown>(teardown)) {}
   detach_slot(const detach_slot&) = delete;
   detach_slot& operator=(const detach_slot&) = delete;
   ~detach_slot() {
+    // Without the lock: nobody else is inside, unless this is a forked child, where who held it is gone.
+    sealed_ = true;
     try {
-      seal();
+      end(std::move(cell_), teardown_reason::sealed);
     } catch (...) {  // nobody to tell
     }
   }
@@ -99,10 +101,16 @@ class detach_slot {
   /// untouched then. If the callback throws, the new value is in place.
   bool replace(T&& value) { return put(std::move(value), true); }
 
-  /// Takes the value away without a callback; the caller owns its end.
+  /// Takes the value away without a callback; the caller owns its end. If T's move constructor throws, the value stays.
   std::optional<T> take() {
-    const cell_ptr taken = detach(false);
-    return taken ? std::optional<T>(std::move(taken->value())) : std::nullopt;
+    std::optional<T> taken;
+    cell_ptr husk;
+    {
+      const std::lock_guard<mutex> lock(mutex_);
+      if (cell_) taken.emplace(std::move(cell_->value()));
+      husk = std::move(cell_);
+    }
+    return taken;
   }
 
   /// Detaches the value and runs the callback on it (reason `reset`). True for the one call that ran it.
@@ -167,7 +175,7 @@ class detach_slot {
   bool end(cell_ptr taken, teardown_reason reason) {
     if (!taken) return false;
     Sync::here("slot.end.detached");
-    teardown_(taken->value(), reason);
+    static_cast<void>(teardown_(taken->value(), reason));
     return true;
   }
 
@@ -265,7 +273,7 @@ class basic_once_teardown {
     }
     attempt mine{*this};
     Sync::here("once.run.started");
-    std::forward<F>(f)();
+    static_cast<void>(std::forward<F>(f)());
     mine.ended_well = true;
     return teardown_status::completed;
   }
