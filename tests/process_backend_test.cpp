@@ -991,7 +991,10 @@ TEST(RemoveTree, AnyDepthTakesAFewDescriptors) {
   ::close(at);
   {
     const descriptor_limit tight(static_cast<rlim_t>(open_descriptors()) + 8);
-    EXPECT_TRUE(curfew::detail::remove_tree(top, "down"));
+    // A call gives up after a while, which a busy machine may need more than once; what it has removed is gone.
+    bool gone = false;
+    for (int call = 0; call < 10 && !gone; ++call) gone = curfew::detail::remove_tree(top, "down");
+    EXPECT_TRUE(gone);
   }
   ::close(top);
   EXPECT_EQ(names_in(place.path()), std::set<std::string>{"file"});
