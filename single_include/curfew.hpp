@@ -10853,13 +10853,18 @@ struct pool_core {
     try {
       return maker->create(what);
     } catch (const backend_error& error) {
-      const guard lock(mutex);
-      ++counters.backend_errors;
-      if (!error.leftover().empty() && !table.by_id(error.leftover())) {
-        fresh.info.id = error.leftover();
-        table.track(std::move(fresh), std::move(place), slot_state::tombstone);
-        ++counters.created;
+      std::optional<victim> late;
+      {
+        const guard lock(mutex);
+        ++counters.backend_errors;
+        if (!error.leftover().empty() && !table.by_id(error.leftover())) {
+          fresh.info.id = error.leftover();
+          const entry_at at = table.track(std::move(fresh), std::move(place), slot_state::tombstone);
+          ++counters.created;
+          if (swept) late = mark(at);
+        }
       }
+      if (late) end_for_good(std::move(*late));
       throw;
     } catch (...) {
       count(&provider_stats::backend_errors);
@@ -10921,15 +10926,19 @@ struct pool_core {
     return mark(*at, std::move(held));
   }
 
+  /// What was tried, and when it had been used last: what was in use since then is worth another try.
+  using candidacy = std::pair<std::uint64_t, time_point>;
+
   /// The same for the oldest entry in a state whose key is free and that is not in \p passed_over, where it is added.
-  std::optional<victim> seize_oldest(slot_state state, std::vector<std::uint64_t>& passed_over) {
+  std::optional<victim> seize_oldest(slot_state state, std::vector<candidacy>& passed_over) {
     const guard lock(mutex);
     auto& candidates = table.in(state);
     for (auto at = candidates.begin(); at != candidates.end(); ++at) {
-      if (std::find(passed_over.begin(), passed_over.end(), at->tenancy) != passed_over.end()) continue;
+      const candidacy tried(at->tenancy, at->active_at);
+      if (std::find(passed_over.begin(), passed_over.end(), tried) != passed_over.end()) continue;
       key held = try_lock(at->request);
       if (!held) continue;
-      passed_over.push_back(at->tenancy);
+      passed_over.push_back(tried);
       return mark(at, std::move(held));
     }
     return std::nullopt;
@@ -11225,7 +11234,6 @@ CURFEW_END_NAMESPACE
 #define CURFEW_SANDBOX_POOL_ROOM_HPP
 
 #include <chrono>
-#include <cstdint>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -11246,7 +11254,7 @@ CURFEW_BEGIN_NAMESPACE
 namespace sandbox {
 
 /// Used by one acquire, which holds a pass and the key of its own request. Each candidate is tried once: one that could
-/// not be ended is not hammered by the same acquire.
+/// not be ended is not hammered by the same acquire, unless its owner has used it and given it back in between.
 ///
 /// `at_once` hands what it frees to its caller. `in_line` frees it for the head of the line, whoever that is: a
 /// newcomer may do the work, but it overtakes nobody.
@@ -11305,7 +11313,7 @@ class pool_room {
   }
 
   core& pool_;
-  std::vector<std::uint64_t> tried_;
+  std::vector<typename core::candidacy> tried_;
 };
 
 }  // namespace sandbox

@@ -254,6 +254,42 @@ TEST_F(E2bProvider, RE2_AVictimThatWasRefusedIsNotHammeredByAWaiter) {
   EXPECT_EQ(p->stats().warm, 1u);
 }
 
+TEST_F(E2bProvider, RE2_AVictimThatWasRefusedAndHasBeenUsedSinceIsTriedAgain) {
+  auto p = make(capped(1, overflow_policy::wait));
+  const std::string id = p->acquire(alice).id();
+  ASSERT_TRUE(peer_takes(id));
+  auto waiting = in_role("bob", [&] { return p->acquire(bob); });
+  ASSERT_TRUE(eventually([&] { return p->stats().waits == 1; }));
+  EXPECT_EQ(asked("claim! " + id), 1u);
+  clock.advance(1s);
+  EXPECT_EQ(p->acquire(alice).id(), id);  // takes it back, and parks it anew
+  ASSERT_EQ(waiting.wait_for(patience / 2), std::future_status::ready) << "nobody else would make room for him";
+  EXPECT_TRUE(waiting.get().valid());
+  EXPECT_FALSE(world->runs(id));
+}
+
+TEST_F(E2bProvider, R11_R15_ALeftoverThatComesAfterTheBudgetIsEndedByItsOwnThread) {
+  gate creating, answer;
+  world->on_create = [&](const create_request&) {
+    creating.open();
+    EXPECT_TRUE(answer.wait());
+    world->run_for("vm-lost", "");
+    throw backend_error(backend_fault::ambiguous, "no answer", "vm-lost");
+  };
+  auto o = options();
+  o.shutdown_budget = 0s;
+  auto p = make(o);
+  auto acquiring = in_role("alice", [&] { return p->acquire(alice); });
+  ASSERT_TRUE(creating.wait());
+  EXPECT_EQ(p->shutdown(), teardown_status::failed);
+  answer.open();
+  EXPECT_THROW(acquiring.get(), backend_error);
+  EXPECT_FALSE(world->runs("vm-lost"));
+  EXPECT_EQ(p->stats().total(), 0u);
+  quiet(p->stats());
+  EXPECT_EQ(p->shutdown(), teardown_status::completed);
+}
+
 TEST_F(E2bProvider, RE2_ATombstoneIsNotHammeredByAWaiter) {
   auto o = capped(1, overflow_policy::wait);
   o.acquire_timeout = 60ms;

@@ -244,13 +244,18 @@ struct pool_core {
     try {
       return maker->create(what);
     } catch (const backend_error& error) {
-      const guard lock(mutex);
-      ++counters.backend_errors;
-      if (!error.leftover().empty() && !table.by_id(error.leftover())) {
-        fresh.info.id = error.leftover();
-        table.track(std::move(fresh), std::move(place), slot_state::tombstone);
-        ++counters.created;
+      std::optional<victim> late;
+      {
+        const guard lock(mutex);
+        ++counters.backend_errors;
+        if (!error.leftover().empty() && !table.by_id(error.leftover())) {
+          fresh.info.id = error.leftover();
+          const entry_at at = table.track(std::move(fresh), std::move(place), slot_state::tombstone);
+          ++counters.created;
+          if (swept) late = mark(at);
+        }
       }
+      if (late) end_for_good(std::move(*late));
       throw;
     } catch (...) {
       count(&provider_stats::backend_errors);
@@ -312,15 +317,19 @@ struct pool_core {
     return mark(*at, std::move(held));
   }
 
+  /// What was tried, and when it had been used last: what was in use since then is worth another try.
+  using candidacy = std::pair<std::uint64_t, time_point>;
+
   /// The same for the oldest entry in a state whose key is free and that is not in \p passed_over, where it is added.
-  std::optional<victim> seize_oldest(slot_state state, std::vector<std::uint64_t>& passed_over) {
+  std::optional<victim> seize_oldest(slot_state state, std::vector<candidacy>& passed_over) {
     const guard lock(mutex);
     auto& candidates = table.in(state);
     for (auto at = candidates.begin(); at != candidates.end(); ++at) {
-      if (std::find(passed_over.begin(), passed_over.end(), at->tenancy) != passed_over.end()) continue;
+      const candidacy tried(at->tenancy, at->active_at);
+      if (std::find(passed_over.begin(), passed_over.end(), tried) != passed_over.end()) continue;
       key held = try_lock(at->request);
       if (!held) continue;
-      passed_over.push_back(at->tenancy);
+      passed_over.push_back(tried);
       return mark(at, std::move(held));
     }
     return std::nullopt;

@@ -9,7 +9,6 @@
 #define CURFEW_SANDBOX_POOL_ROOM_HPP
 
 #include <chrono>
-#include <cstdint>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -25,7 +24,7 @@ CURFEW_BEGIN_NAMESPACE
 namespace sandbox {
 
 /// Used by one acquire, which holds a pass and the key of its own request. Each candidate is tried once: one that could
-/// not be ended is not hammered by the same acquire.
+/// not be ended is not hammered by the same acquire, unless its owner has used it and given it back in between.
 ///
 /// `at_once` hands what it frees to its caller. `in_line` frees it for the head of the line, whoever that is: a
 /// newcomer may do the work, but it overtakes nobody.
@@ -84,7 +83,7 @@ class pool_room {
   }
 
   core& pool_;
-  std::vector<std::uint64_t> tried_;
+  std::vector<typename core::candidacy> tried_;
 };
 
 }  // namespace sandbox
