@@ -3121,13 +3121,15 @@ class singleton_core : public singleton_node<Sync> {
 
   /// The singleton is gone. Detached instances live on in their handles; the last one ends the core.
   static void orphan(singleton_core* core) noexcept {
-    bool last = false;
+    bool last = false, inside = false;
     {
       const section locked(*core->home);
-      if (core->top_ != nullptr) fail("scoped_singleton destroyed inside an override:", core->name);
-      core->orphaned_ = true;
+      inside = core->top_ != nullptr;
+      core->orphaned_ = !inside;
       last = core->unused();
     }
+    // With the lock released: a terminate handler may use singletons.
+    if (inside) fail("scoped_singleton destroyed inside an override:", core->name);
     if (last) delete core;
   }
 
@@ -3188,10 +3190,11 @@ class singleton_core : public singleton_node<Sync> {
     domain::wake_locked(*this);
   }
 
+  bool innermost(const override_record& record) const noexcept { return top_ == &record; }
+
   /// Ends the innermost override. Returns its block, detached, when nobody intervened; else the suspended one, which
   /// nobody wants back.
   block* resume(override_record& record) noexcept {
-    if (top_ != &record) fail("override ended out of order on", this->name);
     top_ = record.outer;
     block* const back = record.suspended;
     if (back != nullptr) --suspended_;
@@ -3664,13 +3667,18 @@ class singleton_engine {
 
   void end_override(override_record& record) noexcept {
     core& c = *existing();
+    bool in_order = false;
     block* taken = nullptr;
     {
       const section locked(*c.home);
-      c.outdate();
-      taken = c.resume(record);
-      if (taken != nullptr) ++c.stats.torn_down;
+      in_order = c.innermost(record);
+      if (in_order) {
+        c.outdate();
+        taken = c.resume(record);
+        if (taken != nullptr) ++c.stats.torn_down;
+      }
     }
+    if (!in_order) fail("override ended out of order on", name_);
     if (taken == nullptr) return;
     c.close(*taken);
     const handle pinned(taken);
@@ -3816,7 +3824,8 @@ bool detach_then(Lockable& mutex, T& slot, F&& callback) {
 /// \par Thread safety
 /// All members may be called by any thread at any time, also from the callback and from T's destructor. Only T's move
 /// constructor runs under the internal lock and must not call back. The callback may run on two threads at once when a
-/// new value was installed and detached while the old one is still being torn down.
+/// new value was installed and detached while the old one is still being torn down. Nothing here is for signal
+/// handlers.
 /// \par Memory ordering
 /// Whatever happened before `try_install` or `replace` returned true is visible to the callback that ends that value.
 /// \par Lifetime
@@ -3950,7 +3959,7 @@ enum class teardown_status : unsigned char {
 ///
 /// \par Thread safety
 /// Any thread may call anything. The function runs with no lock held. A joiner must not be something that the function
-/// waits for on another thread; where that may happen, bound it with `run_for`.
+/// waits for on another thread; where that may happen, bound it with `run_for`. Not for signal handlers.
 /// \par Memory ordering
 /// Whatever the function did is visible after `completed`, `joined`, and after `done()` has answered true.
 /// \par Lifetime
@@ -4308,7 +4317,7 @@ class [[nodiscard]] singleton_front<T, Traits, Sync>::scoped_override {
 /// *Thread safety.* Everything may be called by any thread at any time, also from factories, callbacks and T's
 /// destructor, all of which run with no lock held. No `get` ever waits for a callback; it waits for another thread only
 /// for a `start`, and with `creation_mode::single_flight` for a `make`. A factory must not wait for another thread that
-/// calls `get`.
+/// calls `get`. Nothing here is for signal handlers.
 ///
 /// *Memory ordering.* Whatever `make` and `start` did is visible to every `get` that returns the instance; whatever the
 /// holders of handles did is visible to its destructor.

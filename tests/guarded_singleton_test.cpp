@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
+#include <exception>
 #include <memory>
 #include <new>
 #include <optional>
@@ -993,6 +994,35 @@ TEST(GuardedSingletonDeathTest, ScopedOneDestroyedInsideAnOverrideEndsTheProcess
         s.reset();
       },
       "override.*inner");
+}
+
+TEST(GuardedSingletonDeathTest, ATerminateHandlerMayUseSingletonsAlsoWhenTheKitHasEndedTheProcess) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto last_words = [] {
+    static_cast<void>(constant_initialised.get());
+    constant_initialised.reset();
+    std::_Exit(3);
+  };
+  EXPECT_EXIT(
+      {
+        const watchdog dog("out of order", 20s);
+        std::set_terminate(last_words);
+        scoped_singleton<plain> s{"inner"};
+        auto outer =
+            std::make_unique<scoped_singleton<plain>::scoped_override>(s.override_with(std::make_unique<plain>()));
+        auto inner = s.override_with(std::make_unique<plain>());
+        outer.reset();
+      },
+      testing::ExitedWithCode(3), "override.*inner");
+  EXPECT_EXIT(
+      {
+        const watchdog dog("inside", 20s);
+        std::set_terminate(last_words);
+        auto s = std::make_unique<scoped_singleton<plain>>("inner");
+        auto scope = s->override_with(std::make_unique<plain>());
+        s.reset();
+      },
+      testing::ExitedWithCode(3), "override.*inner");
 }
 
 // ---- scoped_singleton ----

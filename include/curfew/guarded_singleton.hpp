@@ -272,7 +272,7 @@ class [[nodiscard]] singleton_front<T, Traits, Sync>::scoped_override {
 /// *Thread safety.* Everything may be called by any thread at any time, also from factories, callbacks and T's
 /// destructor, all of which run with no lock held. No `get` ever waits for a callback; it waits for another thread only
 /// for a `start`, and with `creation_mode::single_flight` for a `make`. A factory must not wait for another thread that
-/// calls `get`.
+/// calls `get`. Nothing here is for signal handlers.
 ///
 /// *Memory ordering.* Whatever `make` and `start` did is visible to every `get` that returns the instance; whatever the
 /// holders of handles did is visible to its destructor.

@@ -69,7 +69,8 @@ bool detach_then(Lockable& mutex, T& slot, F&& callback) {
 /// \par Thread safety
 /// All members may be called by any thread at any time, also from the callback and from T's destructor. Only T's move
 /// constructor runs under the internal lock and must not call back. The callback may run on two threads at once when a
-/// new value was installed and detached while the old one is still being torn down.
+/// new value was installed and detached while the old one is still being torn down. Nothing here is for signal
+/// handlers.
 /// \par Memory ordering
 /// Whatever happened before `try_install` or `replace` returned true is visible to the callback that ends that value.
 /// \par Lifetime
@@ -203,7 +204,7 @@ enum class teardown_status : unsigned char {
 ///
 /// \par Thread safety
 /// Any thread may call anything. The function runs with no lock held. A joiner must not be something that the function
-/// waits for on another thread; where that may happen, bound it with `run_for`.
+/// waits for on another thread; where that may happen, bound it with `run_for`. Not for signal handlers.
 /// \par Memory ordering
 /// Whatever the function did is visible after `completed`, `joined`, and after `done()` has answered true.
 /// \par Lifetime

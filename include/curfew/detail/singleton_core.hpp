@@ -173,13 +173,15 @@ class singleton_core : public singleton_node<Sync> {
 
   /// The singleton is gone. Detached instances live on in their handles; the last one ends the core.
   static void orphan(singleton_core* core) noexcept {
-    bool last = false;
+    bool last = false, inside = false;
     {
       const section locked(*core->home);
-      if (core->top_ != nullptr) fail("scoped_singleton destroyed inside an override:", core->name);
-      core->orphaned_ = true;
+      inside = core->top_ != nullptr;
+      core->orphaned_ = !inside;
       last = core->unused();
     }
+    // With the lock released: a terminate handler may use singletons.
+    if (inside) fail("scoped_singleton destroyed inside an override:", core->name);
     if (last) delete core;
   }
 
@@ -240,10 +242,11 @@ class singleton_core : public singleton_node<Sync> {
     domain::wake_locked(*this);
   }
 
+  bool innermost(const override_record& record) const noexcept { return top_ == &record; }
+
   /// Ends the innermost override. Returns its block, detached, when nobody intervened; else the suspended one, which
   /// nobody wants back.
   block* resume(override_record& record) noexcept {
-    if (top_ != &record) fail("override ended out of order on", this->name);
     top_ = record.outer;
     block* const back = record.suspended;
     if (back != nullptr) --suspended_;

@@ -264,13 +264,18 @@ class singleton_engine {
 
   void end_override(override_record& record) noexcept {
     core& c = *existing();
+    bool in_order = false;
     block* taken = nullptr;
     {
       const section locked(*c.home);
-      c.outdate();
-      taken = c.resume(record);
-      if (taken != nullptr) ++c.stats.torn_down;
+      in_order = c.innermost(record);
+      if (in_order) {
+        c.outdate();
+        taken = c.resume(record);
+        if (taken != nullptr) ++c.stats.torn_down;
+      }
     }
+    if (!in_order) fail("override ended out of order on", name_);
     if (taken == nullptr) return;
     c.close(*taken);
     const handle pinned(taken);
