@@ -4567,9 +4567,11 @@ inline bool has_disposition(int signo, signal_handler handler) noexcept {
 /// - `mark`: an int in a page that a fork wipes. 1 in the process that took the signals, 0 in its children; null where
 ///   the system cannot do that and the handler has to ask for the pid.
 /// - `restored`: the handlers that were put back when the last owner went, for stragglers; see step_aside().
-/// - `reading`, `changing`: scans of the environment under way, and whether this shared object is changing it. A scan
-///   that finds `changing` set gives up, since then it is this object that owns; a change waits for `reading` to be 0.
-/// - `process`: the process that `running`, `reading` and `changing` are about; a forked child starts them afresh.
+/// - `reading`, `changing`: scans of the environment under way (see environment_scan), and whether this shared object
+/// is
+///   changing it. A scan that finds `changing` set gives up, since then it is this object that owns; a change waits for
+///   scans to end.
+/// - `process`: the process that `running` and `changing` are about; a forked child starts them afresh.
 /// - `released`: told, under the lock, that the owner has gone and dispositions are as they were; null: nobody asked.
 /// - `lock`: pid of the thread's process while dispositions are changed, 0 when free; never taken in a handler. A child
 ///   that inherits it held takes it over.
@@ -4582,7 +4584,7 @@ struct signal_table {
   atomic<int> bell{-1};
   atomic<unsigned> running{0};
   atomic<atomic<int>*> mark{nullptr};
-  atomic<unsigned> reading{0};
+  atomic<std::uint64_t> reading{0};
   atomic<bool> changing{false};
   atomic<int> process{0};
   atomic<signal_handler> restored[signal_limit]{};
@@ -4658,7 +4660,6 @@ class disposition_lock {
     }
     if (process_signals.process.exchange(self, std::memory_order_seq_cst) == self) return;
     process_signals.running.store(0, std::memory_order_seq_cst);
-    process_signals.reading.store(0, std::memory_order_seq_cst);
     process_signals.changing.store(false, std::memory_order_seq_cst);
   }
   disposition_lock(const disposition_lock&) = delete;
@@ -5394,6 +5395,7 @@ CURFEW_END_NAMESPACE
 #define CURFEW_DETAIL_LIFESPAN_OBSERVERS_HPP
 
 #include <chrono>
+#include <cstddef>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -5458,6 +5460,12 @@ class lifespan_observers {
   }
 
   unsigned errors() const noexcept { return errors_.load(std::memory_order_seq_cst); }
+  /// Of use to nobody from here on.
+  void forget_all() noexcept {
+    std::shared_ptr<const list> gone;
+    const std::lock_guard lock(mutex_);
+    gone.swap(all_);
+  }
   void forget_errors() noexcept { errors_.store(0, std::memory_order_seq_cst); }
 
  private:
@@ -5473,9 +5481,9 @@ class lifespan_observers {
     const lifespan_frame<Sync> frame(owner, "an observer");
     for (;;) {
       const std::shared_ptr<const list> observers = all();
-      for (const auto& observer : *observers) {
+      for (std::size_t i = 0; observers && i != observers->size(); ++i) {
         try {
-          observer(event);
+          (*observers)[i](event);
         } catch (...) {
           count_error();
         }
@@ -6384,18 +6392,57 @@ inline std::uint64_t read_owner_marker() noexcept {
   return 0;
 }
 
+/// Announces a look at the environment.
+///
+///     bits 0..31   scans under way
+///     bits 32..63  pid of the process whose scans they are; those of any other are not there after a fork
+///
+/// A scan may come before anything here was ever locked, so nobody but scans may set the count.
+class environment_scan {
+ public:
+  environment_scan() noexcept : process_(static_cast<std::uint64_t>(::getpid()) << 32) {
+    std::uint64_t seen = process_signals.reading.load(std::memory_order_seq_cst);
+    while (!swap(seen, (process_of(seen) == process_ ? seen : process_) + 1)) {
+    }
+  }
+  environment_scan(const environment_scan&) = delete;
+  environment_scan& operator=(const environment_scan&) = delete;
+  ~environment_scan() {
+    std::uint64_t seen = process_signals.reading.load(std::memory_order_seq_cst);
+    while (process_of(seen) == process_ && !swap(seen, seen - 1)) {
+    }
+  }
+
+  /// Of this process; none that begins while `changing` is set reads anything.
+  static void await_all() noexcept {
+    const auto process = static_cast<std::uint64_t>(::getpid()) << 32;
+    for (;;) {
+      const std::uint64_t seen = process_signals.reading.load(std::memory_order_seq_cst);
+      if (process_of(seen) != process || seen == process) return;
+      std_sync::yield();
+    }
+  }
+
+ private:
+  static constexpr std::uint64_t process_of(std::uint64_t word) noexcept { return word >> 32 << 32; }
+  static bool swap(std::uint64_t& seen, std::uint64_t next) noexcept {
+    return process_signals.reading.compare_exchange_weak(seen, next, std::memory_order_seq_cst,
+                                                         std::memory_order_seq_cst);
+  }
+
+  const std::uint64_t process_;
+};
+
 inline std::uint64_t owned_elsewhere() noexcept {
-  process_signals.reading.fetch_add(1, std::memory_order_seq_cst);
-  const std::uint64_t owned = process_signals.changing.load(std::memory_order_seq_cst) ? 0 : read_owner_marker();
-  process_signals.reading.fetch_sub(1, std::memory_order_seq_cst);
-  return owned;
+  const environment_scan scan;
+  return process_signals.changing.load(std::memory_order_seq_cst) ? 0 : read_owner_marker();
 }
 
 /// Sets the marker, or removes it when \p text is null; false, with errno, when there is no memory for it. Under the
 /// lock. Nobody of this shared object looks at the environment meanwhile.
 inline bool change_owner_marker(const char* text) noexcept {
   process_signals.changing.store(true, std::memory_order_seq_cst);
-  while (process_signals.reading.load(std::memory_order_seq_cst) != 0) std_sync::yield();
+  environment_scan::await_all();
   const int result = text != nullptr ? ::setenv(owner_marker, text, 1) : ::unsetenv(owner_marker);
   process_signals.changing.store(false, std::memory_order_seq_cst);
   return result == 0;
@@ -6407,8 +6454,10 @@ inline std::uint64_t owned_here() noexcept {
   return process_signals.owned.load(std::memory_order_seq_cst);
 }
 
+/// Two owners cannot be, so the environment is asked only where there is none here.
 inline bool is_shutdown_owned(int signo) noexcept {
-  return ((owned_here() | owned_elsewhere()) & signal_bit(signo)) != 0;
+  const std::uint64_t here = owned_here();
+  return ((here != 0 ? here : owned_elsewhere()) & signal_bit(signo)) != 0;
 }
 
 /// Puts back what is still ours; what somebody else has put on top is left alone. Under the lock.
@@ -6749,13 +6798,13 @@ class lifespan_control : public leaked_node {
       const std::lock_guard lock(mutex_);
       source = source_;
     }
+    const lifespan_frame<Sync> frame(this, "a stop callback");
     source.request_stop();
   }
 
   /// What whoever drives or waits does about a request it sees.
   void attend(const stop_request& seen) noexcept {
     if (seen.rung == 0) return;
-    const lifespan_frame<Sync> frame(this, "a stop callback");
     fire_token();
     if (seen.cause != stop_cause::signal || unattended_.exchange(true, std::memory_order_seq_cst)) return;
     const auto late = clock::now() - stop_ledger<Sync>::moment_of(seen);
@@ -7630,12 +7679,24 @@ class lifespan_engine : public lifespan_plan<Sync> {
     {
       const std::lock_guard lock(this->mutex_);
       this->source_.swap(fresh);
+      this->reloaded_ = counted_[hangup_signal];  // those that came while it stopped asked for nothing any more
       this->failures_.swap(failures);
       this->notes_.clear();
     }
     this->set_state(lifespan_state::idle);
     let_go();
     return true;
+  }
+
+  /// The last thing a lifespan does that left nothing running: what its hooks and observers hold goes now, on this
+  /// thread, and not when the last thread of a stop callback lets go of the rest.
+  void forget_hooks() noexcept {
+    if (this->state() != lifespan_state::stopped || this->any_abandoned_) return;
+    for (const auto& stage : stages_) {
+      for (auto& hook : stage->hooks) hook = nullptr;
+      stage->fences.clear();
+    }
+    this->observers_.forget_all();
   }
 
   /// The signal to die of when the policy is reraise and the stop was clean; 0 otherwise.
@@ -7766,7 +7827,10 @@ class lifespan_engine : public lifespan_plan<Sync> {
     this->attend(this->request());
   }
 
+  /// Asked for here: what a parent allowed for the start, when there is one, is no bound of this.
   void run_stop() noexcept {
+    this->ceiling_ = time_point::max();
+    this->parent_cuts_.store(false, std::memory_order_seq_cst);
     this->attend(this->request());
     let_reload_end();
     if (this->state() == lifespan_state::idle) {
@@ -7925,7 +7989,9 @@ class lifespan_family : public lifespan_engine<Sync> {
     const auto keep = this->shared_from_this();
     face(above);
     const std::stop_callback pressed(above.token, presser{this});
-    if (!this->start()) throw std::runtime_error("child lifespan '" + options_.name + "' did not start");
+    if (this->start()) return;
+    tell_abandoned();
+    throw std::runtime_error("child lifespan '" + options_.name + "' did not start");
   }
 
   void stop_under(lifespan_phase barrier, const stage_context& above) {
@@ -7991,7 +8057,10 @@ class lifespan_family : public lifespan_engine<Sync> {
   bool pass(lifespan_phase barrier) noexcept {
     if (barrier == lifespan_phase::close) {
       this->request_stop(stop_cause::parent, std::nullopt);
-      if (this->claim_stop() != claimed::yes) return true;  // stopped on its own before its parent was
+      if (this->claim_stop() != claimed::yes) {  // stopped on its own before its parent was
+        tell_abandoned();
+        return true;
+      }
       lead(true);
       this->attend(this->request());
       this->open_stop(lifespan_state::closing);
@@ -8003,14 +8072,18 @@ class lifespan_family : public lifespan_engine<Sync> {
       this->set_state(lifespan_state::stopping);
       this->stop_barrier();
       this->finish(false);
-      const bool abandoned = this->abandoned_anything();
-      const bool clean = !this->stop_failed_ && !abandoned;
-      if (abandoned) this->parent()->adopt_abandoned();
+      const bool clean = !this->stop_failed_ && !this->abandoned_anything();
+      tell_abandoned();
       lead(false);
       this->let_go();
       return clean;
     }
     return true;
+  }
+
+  /// A child that is stopped may have left a hook behind, under whose feet its parent's process must not end either.
+  void tell_abandoned() noexcept {
+    if (this->state() == lifespan_state::stopped && this->abandoned_anything()) this->parent()->adopt_abandoned();
   }
 
   bool led() const noexcept {
@@ -8811,6 +8884,7 @@ class basic_ordered_lifespan {
     core_->stop(stop_cause::destructor);
     core_->orphan_children();
     core_->hand_back();
+    core_->forget_hooks();
     if (const int signo = core_->signal_to_reraise(); signo != 0 && !left_) detail::leave_by_signal<Sync>(signo);
   }
 
@@ -8847,10 +8921,11 @@ class basic_ordered_lifespan {
   /// Returns when a stop has been requested, with the cause of the first request; before start() too.
   stop_cause wait() { return core_->wait(); }
 
-  /// Requests a stop and carries it out, or waits until whoever does so is done. From a hook or an observer it only
-  /// requests; of the report, which is being written then, nothing but `cause` may be read. The same for a hook of a
-  /// parent, or of another child of that parent, while the parent drives this one: its end comes after that hook's. For
-  /// a child that its parent gave up while something in it hangs it returns a report that says so.
+  /// Requests a stop and carries it out, or waits until whoever does so is done. From a hook, an observer or a stop
+  /// callback of token() it only requests; of the report, which is being written then, nothing but `cause` may be read.
+  /// The same for a hook of a parent, or of another child of that parent, while the parent drives this one: its end
+  /// comes after that hook's. For a child that its parent gave up while something in it hangs it returns a report that
+  /// says so.
   const lifespan_report& stop(stop_cause cause = stop_cause::requested) noexcept { return core_->stop(cause); }
 
   /// start(), wait(), stop(). With an abandoned hook it does not return: it flushes stdio and leaves by `_Exit`,

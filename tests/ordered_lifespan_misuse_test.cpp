@@ -11,7 +11,9 @@
 #include <functional>
 #include <memory>
 #include <new>
+#include <optional>
 #include <stdexcept>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -215,6 +217,33 @@ TEST(LifespanMisuse, AHookOfItsParentMayDestroyAChild) {
   EXPECT_TRUE(parent.start());
   EXPECT_EQ(parent.stop().exit_code, 0) << parent.report().to_string();
   EXPECT_EQ(stopped, 1);  // once, by whoever was at it
+}
+
+TEST(LifespanMisuse, WhatHooksAndObserversHoldGoesWithTheLifespanAlsoWhenAStopCallbackIsStillRunning) {
+  watchdog dog("misuse");
+  gate go;
+  gate gone;
+  std::optional<std::stop_callback<std::function<void()>>> slow;
+  std::weak_ptr<int> held;
+  {
+    ordered_lifespan life(quiet());
+    const auto resource = std::make_shared<int>(1);
+    held = resource;
+    life.observe([resource](const curfew::lifespan_event&) {});
+    life.add("a").start([resource] {}).stop([&](const stage_context& context) {
+      slow.emplace(context.token, [&] {
+        EXPECT_TRUE(go.wait());
+        gone.open();
+      });
+      life.escalate();
+      EXPECT_FALSE(context.sleep_or_stop(patience));
+    });
+    EXPECT_TRUE(life.start());
+    EXPECT_EQ(life.stop().exit_code, 0);
+  }
+  EXPECT_TRUE(held.expired());
+  go.open();
+  EXPECT_TRUE(gone.wait());
 }
 
 TEST(LifespanMisuse, HooksThatLeaveTheProcessLeaveIt) {

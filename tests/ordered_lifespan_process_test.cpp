@@ -227,6 +227,36 @@ TEST(OrderedLifespanProcess, T41_Rule11_AnAbandonedHookEndsTheProcessWith124Past
   EXPECT_EQ(out.hear(), 'f');
 }
 
+TEST(OrderedLifespanProcess, T41_Rule11_SoDoesOneOfAChildThatDidNotStartOrStoppedBeforeItsParent) {
+  for (const bool in_start : {true, false}) {
+    channel log;
+    const int status = in_child([&]() -> int {
+      static channel* telling = &log;
+      struct teller {
+        ~teller() { telling->tell('d'); }
+      };
+      static teller told;
+      const auto stuck = [] { std::this_thread::sleep_for(patience); };
+      ordered_lifespan inner(quiet());
+      ordered_lifespan outer(owning());
+      auto& stage = inner.add("stuck").budget(lifespan_phase::start, 50ms).budget(lifespan_phase::stop, 50ms);
+      if (in_start) {
+        stage.start(stuck);
+      } else {
+        stage.stop(stuck);
+      }
+      outer.add_child("inner", inner);
+      outer.add("asks").after("inner").start([&] {
+        inner.stop();
+        outer.request_stop();
+      });
+      std::exit(outer.run());
+    });
+    EXPECT_EQ(shell_code(status), in_start ? 1 : 124);
+    EXPECT_EQ(log.hear(), 0);
+  }
+}
+
 TEST(OrderedLifespanProcess, T41_AHookThatHoldsAStreamDoesNotHoldUpTheExit) {
   EXPECT_EQ(shell_code(in_child([] {
               ordered_lifespan life(owning());

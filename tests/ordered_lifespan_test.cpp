@@ -1503,6 +1503,41 @@ TEST(OrderedLifespan, ResetKeepsASignalThatCameAfterTheStop) {
   EXPECT_EQ(life.state(), lifespan_state::idle);
 }
 
+TEST(OrderedLifespan, ResetDoesNotBringBackAReloadThatTheStopDropped) {
+  watchdog dog("reset");
+  int reloads = 0;
+  auto options = quiet();
+  options.on_hangup = [&] { ++reloads; };
+  ordered_lifespan life(options);
+  life.add("a").stop([&] { life.simulate_signal(SIGHUP); });
+  EXPECT_TRUE(life.start());
+  life.stop();
+  EXPECT_TRUE(life.reset());
+  EXPECT_TRUE(life.start());
+  life.poll_signals();
+  EXPECT_EQ(reloads, 0);
+  life.stop();
+  life.simulate_signal(SIGHUP);  // after it, and so for the next run
+  EXPECT_TRUE(life.reset());
+  EXPECT_TRUE(life.start());
+  life.poll_signals();
+  EXPECT_EQ(reloads, 1);
+}
+
+TEST(OrderedLifespan, Rule12_AStopByAStopCallbackOnlyRequestsWhoeverAsked) {
+  watchdog dog("rule 12");
+  ordered_lifespan life(quiet());
+  life.add("a");
+  EXPECT_TRUE(life.start());
+  const std::stop_callback component(life.token(), [&] {
+    life.stop();
+    EXPECT_EQ(life.state(), lifespan_state::running);
+  });
+  EXPECT_TRUE(life.request_stop());
+  EXPECT_EQ(life.state(), lifespan_state::running);
+  EXPECT_EQ(life.stop().exit_code, 0);
+}
+
 // --- children
 
 TEST(OrderedLifespan, ChildrenRunInsideTheBarriersOfTheirParent) {
@@ -1603,6 +1638,22 @@ TEST(OrderedLifespan, AHungHookOfAChildEndsWithinTheSliceOfItsParent) {
   EXPECT_EQ(log.text(), "-fine -a");
   EXPECT_EQ(report.exit_code, 124);
   EXPECT_EQ(child.report().abandoned.size(), 1u);
+}
+
+TEST(OrderedLifespan, AChildThatStopsOnItsOwnHasItsOwnBudgets) {
+  watchdog dog("children");
+  ordered_lifespan child(quiet());
+  ordered_lifespan parent(quiet());
+  std::chrono::nanoseconds slice{0};
+  child.add("x").budget(lifespan_phase::stop, 2s).stop([&](const stage_context& context) {
+    slice = context.deadline - fake_sync::clock::now();
+  });
+  parent.add_child("sub", child).budget(lifespan_phase::start, 10ms);
+  EXPECT_TRUE(parent.start());
+  fake_sync::sleep_for(1h);
+  EXPECT_EQ(child.stop().exit_code, 0);
+  EXPECT_EQ(slice, 2s);  // and not what the stage of the parent had left for the start
+  EXPECT_EQ(parent.stop().exit_code, 0);
 }
 
 TEST(OrderedLifespan, AChildIsIdleWithoutAParentAndOwnsNothing) {

@@ -125,6 +125,30 @@ TEST(ShutdownOwned, RecognisesALifespanOfAnotherSharedObjectByItsMarkerAndItsHan
             0);
 }
 
+TEST(ShutdownOwned, AsTheVeryFirstThingDoesNotHoldUpALifespanThatIsMadeMeanwhile) {
+  for (const bool in_fork : {false, true}) {
+    EXPECT_EQ(shell_code(in_child([&] {
+                if (in_fork) {
+                  const ordered_lifespan of_the_parent;
+                  const pid_t child = ::fork();
+                  if (child != 0) return reap(child);
+                  ::alarm(20);
+                }
+                {
+                  std::optional<curfew::detail::environment_scan> asking(std::in_place);
+                  std::optional<curfew::detail::disposition_lock> first(std::in_place);
+                  first.reset();
+                  asking.reset();
+                }
+                const ordered_lifespan life;
+                CHILD_CHECK(shutdown_owned(SIGTERM));
+                if (in_fork) std::_Exit(0);
+                return 0;
+              })),
+              0);
+  }
+}
+
 TEST(ShutdownOwned, T24_AComponentUnderALifespanInstallsNothingButItsHangup) {
   EXPECT_EQ(shell_code(in_child([] {
               ordered_lifespan life;

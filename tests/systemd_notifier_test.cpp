@@ -102,8 +102,8 @@ TEST(SystemdNotifier, FollowsALifespanFromItsStartToItsEnd) {
   EXPECT_EQ(box.text(), "STATUS=starting | EXTEND_TIMEOUT_USEC=2000000 | READY=1 | STATUS=running");
   life.stop();
   EXPECT_EQ(box.text(),
-            "STOPPING=1 | STATUS=announcing | STOPPING=1 | STATUS=closing | STATUS=draining | STATUS=stopping | "
-            "EXTEND_TIMEOUT_USEC=2000000 | STATUS=stopped");
+            "STOPPING=1 | EXTEND_TIMEOUT_USEC=2000000 | STATUS=announcing | STOPPING=1 | STATUS=closing | "
+            "STATUS=draining | STATUS=stopping | EXTEND_TIMEOUT_USEC=2000000 | STATUS=stopped");
 }
 
 TEST(SystemdNotifier, SaysWhatHangsAndNeverReadyAfterAFailedStart) {

@@ -189,6 +189,7 @@ class basic_ordered_lifespan {
     core_->stop(stop_cause::destructor);
     core_->orphan_children();
     core_->hand_back();
+    core_->forget_hooks();
     if (const int signo = core_->signal_to_reraise(); signo != 0 && !left_) detail::leave_by_signal<Sync>(signo);
   }
 
@@ -225,10 +226,11 @@ class basic_ordered_lifespan {
   /// Returns when a stop has been requested, with the cause of the first request; before start() too.
   stop_cause wait() { return core_->wait(); }
 
-  /// Requests a stop and carries it out, or waits until whoever does so is done. From a hook or an observer it only
-  /// requests; of the report, which is being written then, nothing but `cause` may be read. The same for a hook of a
-  /// parent, or of another child of that parent, while the parent drives this one: its end comes after that hook's. For
-  /// a child that its parent gave up while something in it hangs it returns a report that says so.
+  /// Requests a stop and carries it out, or waits until whoever does so is done. From a hook, an observer or a stop
+  /// callback of token() it only requests; of the report, which is being written then, nothing but `cause` may be read.
+  /// The same for a hook of a parent, or of another child of that parent, while the parent drives this one: its end
+  /// comes after that hook's. For a child that its parent gave up while something in it hangs it returns a report that
+  /// says so.
   const lifespan_report& stop(stop_cause cause = stop_cause::requested) noexcept { return core_->stop(cause); }
 
   /// start(), wait(), stop(). With an abandoned hook it does not return: it flushes stdio and leaves by `_Exit`,

@@ -38,15 +38,16 @@ CURFEW_BEGIN_NAMESPACE
 
 /// The supervisor's side of a lifespan.
 ///
-///     curfew::ordered_lifespan life;
 ///     curfew::systemd_notifier supervisor;               // from NOTIFY_SOCKET; without it every call does nothing
+///     curfew::ordered_lifespan life(options);
 ///     supervisor.follow(life, options.stop_budget);      // before start()
 ///     life.add("http").start([&] { http.listen(); });
 ///     return life.run();
 ///
 /// In a unit of `Type=notify`: READY=1 when the start is over, STOPPING=1 when the stop begins, and STATUS= with what
-/// the lifespan is at. While starting and stopping each hook that begins or becomes slow extends the unit's timeout
-/// (EXTEND_TIMEOUT_USEC), so that `TimeoutStopSec` may be short and a stop that makes progress is still not killed.
+/// the lifespan is at. While starting and stopping each hook that begins or becomes slow, and an announcement that
+/// begins, extends the unit's timeout (EXTEND_TIMEOUT_USEC), so that `TimeoutStopSec` may be short and a stop that
+/// makes progress is still not killed.
 ///
 /// *When not to use it.* Under a supervisor that does not speak this protocol it does nothing; it does not replace a
 /// health check that asks the program whether it does its work.
@@ -155,8 +156,8 @@ class systemd_notifier {
   }
 
   /// Tells the supervisor what \p life does from now on. Before start(). \p slack: by how much a hook that begins, or
-  /// is half through its slice, extends the timeout; at least the longest slice of one hook, stop_budget is always
-  /// enough.
+  /// is half through its slice, and an announcement, extend the timeout; at least `announce` and the longest slice of
+  /// one hook, for which stop_budget is always enough.
   template <class Sync>
   void follow(basic_ordered_lifespan<Sync>& life, duration slack) {
     if (!connected()) return;
@@ -173,6 +174,7 @@ class systemd_notifier {
                    event.state == lifespan_state::rolling_back) {
           stopping();  // again when it was announced, which changes nothing
         }
+        if (event.state == lifespan_state::announcing) extend_timeout(slack);
         status(to_string(event.state));
         return;
       case lifespan_event_kind::stage_begin:

@@ -252,13 +252,13 @@ class lifespan_control : public leaked_node {
       const std::lock_guard lock(mutex_);
       source = source_;
     }
+    const lifespan_frame<Sync> frame(this, "a stop callback");
     source.request_stop();
   }
 
   /// What whoever drives or waits does about a request it sees.
   void attend(const stop_request& seen) noexcept {
     if (seen.rung == 0) return;
-    const lifespan_frame<Sync> frame(this, "a stop callback");
     fire_token();
     if (seen.cause != stop_cause::signal || unattended_.exchange(true, std::memory_order_seq_cst)) return;
     const auto late = clock::now() - stop_ledger<Sync>::moment_of(seen);

@@ -122,12 +122,24 @@ class lifespan_engine : public lifespan_plan<Sync> {
     {
       const std::lock_guard lock(this->mutex_);
       this->source_.swap(fresh);
+      this->reloaded_ = counted_[hangup_signal];  // those that came while it stopped asked for nothing any more
       this->failures_.swap(failures);
       this->notes_.clear();
     }
     this->set_state(lifespan_state::idle);
     let_go();
     return true;
+  }
+
+  /// The last thing a lifespan does that left nothing running: what its hooks and observers hold goes now, on this
+  /// thread, and not when the last thread of a stop callback lets go of the rest.
+  void forget_hooks() noexcept {
+    if (this->state() != lifespan_state::stopped || this->any_abandoned_) return;
+    for (const auto& stage : stages_) {
+      for (auto& hook : stage->hooks) hook = nullptr;
+      stage->fences.clear();
+    }
+    this->observers_.forget_all();
   }
 
   /// The signal to die of when the policy is reraise and the stop was clean; 0 otherwise.
@@ -258,7 +270,10 @@ class lifespan_engine : public lifespan_plan<Sync> {
     this->attend(this->request());
   }
 
+  /// Asked for here: what a parent allowed for the start, when there is one, is no bound of this.
   void run_stop() noexcept {
+    this->ceiling_ = time_point::max();
+    this->parent_cuts_.store(false, std::memory_order_seq_cst);
     this->attend(this->request());
     let_reload_end();
     if (this->state() == lifespan_state::idle) {

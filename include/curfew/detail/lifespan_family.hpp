@@ -75,7 +75,9 @@ class lifespan_family : public lifespan_engine<Sync> {
     const auto keep = this->shared_from_this();
     face(above);
     const std::stop_callback pressed(above.token, presser{this});
-    if (!this->start()) throw std::runtime_error("child lifespan '" + options_.name + "' did not start");
+    if (this->start()) return;
+    tell_abandoned();
+    throw std::runtime_error("child lifespan '" + options_.name + "' did not start");
   }
 
   void stop_under(lifespan_phase barrier, const stage_context& above) {
@@ -141,7 +143,10 @@ class lifespan_family : public lifespan_engine<Sync> {
   bool pass(lifespan_phase barrier) noexcept {
     if (barrier == lifespan_phase::close) {
       this->request_stop(stop_cause::parent, std::nullopt);
-      if (this->claim_stop() != claimed::yes) return true;  // stopped on its own before its parent was
+      if (this->claim_stop() != claimed::yes) {  // stopped on its own before its parent was
+        tell_abandoned();
+        return true;
+      }
       lead(true);
       this->attend(this->request());
       this->open_stop(lifespan_state::closing);
@@ -153,14 +158,18 @@ class lifespan_family : public lifespan_engine<Sync> {
       this->set_state(lifespan_state::stopping);
       this->stop_barrier();
       this->finish(false);
-      const bool abandoned = this->abandoned_anything();
-      const bool clean = !this->stop_failed_ && !abandoned;
-      if (abandoned) this->parent()->adopt_abandoned();
+      const bool clean = !this->stop_failed_ && !this->abandoned_anything();
+      tell_abandoned();
       lead(false);
       this->let_go();
       return clean;
     }
     return true;
+  }
+
+  /// A child that is stopped may have left a hook behind, under whose feet its parent's process must not end either.
+  void tell_abandoned() noexcept {
+    if (this->state() == lifespan_state::stopped && this->abandoned_anything()) this->parent()->adopt_abandoned();
   }
 
   bool led() const noexcept {

@@ -8,6 +8,7 @@
 #define CURFEW_DETAIL_LIFESPAN_OBSERVERS_HPP
 
 #include <chrono>
+#include <cstddef>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -69,6 +70,12 @@ class lifespan_observers {
   }
 
   unsigned errors() const noexcept { return errors_.load(std::memory_order_seq_cst); }
+  /// Of use to nobody from here on.
+  void forget_all() noexcept {
+    std::shared_ptr<const list> gone;
+    const std::lock_guard lock(mutex_);
+    gone.swap(all_);
+  }
   void forget_errors() noexcept { errors_.store(0, std::memory_order_seq_cst); }
 
  private:
@@ -84,9 +91,9 @@ class lifespan_observers {
     const lifespan_frame<Sync> frame(owner, "an observer");
     for (;;) {
       const std::shared_ptr<const list> observers = all();
-      for (const auto& observer : *observers) {
+      for (std::size_t i = 0; observers && i != observers->size(); ++i) {
         try {
-          observer(event);
+          (*observers)[i](event);
         } catch (...) {
           count_error();
         }

@@ -107,18 +107,57 @@ inline std::uint64_t read_owner_marker() noexcept {
   return 0;
 }
 
+/// Announces a look at the environment.
+///
+///     bits 0..31   scans under way
+///     bits 32..63  pid of the process whose scans they are; those of any other are not there after a fork
+///
+/// A scan may come before anything here was ever locked, so nobody but scans may set the count.
+class environment_scan {
+ public:
+  environment_scan() noexcept : process_(static_cast<std::uint64_t>(::getpid()) << 32) {
+    std::uint64_t seen = process_signals.reading.load(std::memory_order_seq_cst);
+    while (!swap(seen, (process_of(seen) == process_ ? seen : process_) + 1)) {
+    }
+  }
+  environment_scan(const environment_scan&) = delete;
+  environment_scan& operator=(const environment_scan&) = delete;
+  ~environment_scan() {
+    std::uint64_t seen = process_signals.reading.load(std::memory_order_seq_cst);
+    while (process_of(seen) == process_ && !swap(seen, seen - 1)) {
+    }
+  }
+
+  /// Of this process; none that begins while `changing` is set reads anything.
+  static void await_all() noexcept {
+    const auto process = static_cast<std::uint64_t>(::getpid()) << 32;
+    for (;;) {
+      const std::uint64_t seen = process_signals.reading.load(std::memory_order_seq_cst);
+      if (process_of(seen) != process || seen == process) return;
+      std_sync::yield();
+    }
+  }
+
+ private:
+  static constexpr std::uint64_t process_of(std::uint64_t word) noexcept { return word >> 32 << 32; }
+  static bool swap(std::uint64_t& seen, std::uint64_t next) noexcept {
+    return process_signals.reading.compare_exchange_weak(seen, next, std::memory_order_seq_cst,
+                                                         std::memory_order_seq_cst);
+  }
+
+  const std::uint64_t process_;
+};
+
 inline std::uint64_t owned_elsewhere() noexcept {
-  process_signals.reading.fetch_add(1, std::memory_order_seq_cst);
-  const std::uint64_t owned = process_signals.changing.load(std::memory_order_seq_cst) ? 0 : read_owner_marker();
-  process_signals.reading.fetch_sub(1, std::memory_order_seq_cst);
-  return owned;
+  const environment_scan scan;
+  return process_signals.changing.load(std::memory_order_seq_cst) ? 0 : read_owner_marker();
 }
 
 /// Sets the marker, or removes it when \p text is null; false, with errno, when there is no memory for it. Under the
 /// lock. Nobody of this shared object looks at the environment meanwhile.
 inline bool change_owner_marker(const char* text) noexcept {
   process_signals.changing.store(true, std::memory_order_seq_cst);
-  while (process_signals.reading.load(std::memory_order_seq_cst) != 0) std_sync::yield();
+  environment_scan::await_all();
   const int result = text != nullptr ? ::setenv(owner_marker, text, 1) : ::unsetenv(owner_marker);
   process_signals.changing.store(false, std::memory_order_seq_cst);
   return result == 0;
@@ -130,8 +169,10 @@ inline std::uint64_t owned_here() noexcept {
   return process_signals.owned.load(std::memory_order_seq_cst);
 }
 
+/// Two owners cannot be, so the environment is asked only where there is none here.
 inline bool is_shutdown_owned(int signo) noexcept {
-  return ((owned_here() | owned_elsewhere()) & signal_bit(signo)) != 0;
+  const std::uint64_t here = owned_here();
+  return ((here != 0 ? here : owned_elsewhere()) & signal_bit(signo)) != 0;
 }
 
 /// Puts back what is still ours; what somebody else has put on top is left alone. Under the lock.

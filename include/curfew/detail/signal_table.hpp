@@ -130,9 +130,11 @@ inline bool has_disposition(int signo, signal_handler handler) noexcept {
 /// - `mark`: an int in a page that a fork wipes. 1 in the process that took the signals, 0 in its children; null where
 ///   the system cannot do that and the handler has to ask for the pid.
 /// - `restored`: the handlers that were put back when the last owner went, for stragglers; see step_aside().
-/// - `reading`, `changing`: scans of the environment under way, and whether this shared object is changing it. A scan
-///   that finds `changing` set gives up, since then it is this object that owns; a change waits for `reading` to be 0.
-/// - `process`: the process that `running`, `reading` and `changing` are about; a forked child starts them afresh.
+/// - `reading`, `changing`: scans of the environment under way (see environment_scan), and whether this shared object
+/// is
+///   changing it. A scan that finds `changing` set gives up, since then it is this object that owns; a change waits for
+///   scans to end.
+/// - `process`: the process that `running` and `changing` are about; a forked child starts them afresh.
 /// - `released`: told, under the lock, that the owner has gone and dispositions are as they were; null: nobody asked.
 /// - `lock`: pid of the thread's process while dispositions are changed, 0 when free; never taken in a handler. A child
 ///   that inherits it held takes it over.
@@ -145,7 +147,7 @@ struct signal_table {
   atomic<int> bell{-1};
   atomic<unsigned> running{0};
   atomic<atomic<int>*> mark{nullptr};
-  atomic<unsigned> reading{0};
+  atomic<std::uint64_t> reading{0};
   atomic<bool> changing{false};
   atomic<int> process{0};
   atomic<signal_handler> restored[signal_limit]{};
@@ -221,7 +223,6 @@ class disposition_lock {
     }
     if (process_signals.process.exchange(self, std::memory_order_seq_cst) == self) return;
     process_signals.running.store(0, std::memory_order_seq_cst);
-    process_signals.reading.store(0, std::memory_order_seq_cst);
     process_signals.changing.store(false, std::memory_order_seq_cst);
   }
   disposition_lock(const disposition_lock&) = delete;
