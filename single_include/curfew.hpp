@@ -1145,9 +1145,10 @@ class drain_visit {
   drain_visit(const drain_visit&) = delete;
   drain_visit& operator=(const drain_visit&) = delete;
 
-  /// Hooks are unlinked one at a time, under the lock, so that one hook may still cancel the next.
+  /// Hooks are unlinked one at a time, under the lock, so that one hook may still cancel the next. One that forks comes
+  /// back in the child as well, which has forgotten those that are left, if it has reset its fences.
   ~drain_visit() {
-    while (!deferred_ && due_->head != nullptr) {
+    while (!deferred_ && due_->head != nullptr && due_->head->enlisted()) {
       auto& hook = static_cast<drain_hook&>(*due_->head);
       due_->erase(hook);
       visit_.unlock();
@@ -1997,7 +1998,11 @@ class striped_core {
   }
 
   std::uint64_t inside() const noexcept {
-    if (!is_closed()) return estimate();
+    if (!is_closed()) {
+      Sync::here("fence.inside.open");
+      const std::uint64_t count = estimate();
+      if (!is_closed()) return count;  // else a closing may have taken what was there to be counted
+    }
     drain_visit<Sync> section(*lot_, this);  // waits for a harvest to end
     await_harvest_locked(section);
     return count_locked();
@@ -2301,8 +2306,11 @@ class basic_fence : Trace {
   using site = typename Trace::site;  // where a pass was taken: a source_location, or nothing
   class pass;
 
+  /// Without a name. Not explicit, so that `= {}` makes an array of fences, or an aggregate with one among its members.
+  constexpr basic_fence() noexcept : core_("") {}
+
   /// \p name appears in messages; it is not copied and must outlive the fence.
-  constexpr explicit basic_fence(const char* name = "") noexcept : core_(name) {}
+  constexpr explicit basic_fence(const char* name) noexcept : core_(name) {}
   basic_fence(const basic_fence&) = delete;
   basic_fence& operator=(const basic_fence&) = delete;
   ~basic_fence() {
@@ -2335,7 +2343,8 @@ class basic_fence : Trace {
   bool close() noexcept { return core_.close(); }
 
   /// Closes each as close() does; where that restarts the sequences of all threads, once for up to 64 fences. Hooks
-  /// and coroutines that come due run when all of them are closed. The pointers must not be null.
+  /// and coroutines that come due run when all of them are closed; of more than 64 fences, those of each 64 before the
+  /// next 64 are closed, so that they must not wait for these. The pointers must not be null.
   static void close_all(std::span<basic_fence* const> fences) noexcept {
     for (basic_fence* fence : fences) {
       if (fence == nullptr) detail::fail("close_all: null pointer to a fence");

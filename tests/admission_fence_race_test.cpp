@@ -10,6 +10,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -68,6 +69,22 @@ using kinds = testing::Types<striped, compact, traced>;
 TYPED_TEST_SUITE(AdmissionFenceRace, kinds, kind_names);
 
 // --- entering against closing ---------------------------------------------------------------------------------------
+
+// The closing moves the counts to where an estimate does not look for them.
+TEST(AdmissionFenceStripedRace, Rule1_ACountOvertakenByCloseDoesNotMissThePassesOut) {
+  watchdog dog("Rule1_ACountOvertakenByClose");
+  striped fence;
+  const auto pass = fence.enter();
+  std::uint64_t counted = 0;
+  std::jthread counter;
+  park p("fence.inside.open");
+  counter = std::jthread([&] { counted = fence.inside(); });
+  ASSERT_TRUE(p.wait_arrived());
+  EXPECT_TRUE(fence.close());
+  p.open();
+  counter.join();
+  EXPECT_EQ(counted, 1u);
+}
 
 TYPED_TEST(AdmissionFenceRace, Rule1_AnEntrantOvertakenByCloseIsRefusedAndLeavesNoTrace) {
   TypeParam fence;

@@ -110,6 +110,19 @@ TEST(AdmissionFenceStatic, NeedsNoDynamicInitialisation) {
   EXPECT_STREQ(static_striped.name(), "static");
 }
 
+// Neither an array of fences nor an aggregate with one needs more than `{}`.
+TYPED_TEST(AdmissionFence, StandsInAggregates) {
+  struct server {
+    TypeParam requests;
+    int port = 80;
+  };
+  server one{};
+  std::array<TypeParam, 2> two = {};
+  EXPECT_TRUE(one.requests.try_enter());
+  EXPECT_TRUE(two[1].try_enter());
+  EXPECT_STREQ(two[0].name(), "");
+}
+
 // --- rule 1: one atomic verdict
 // ---------------------------------------------------------------------------------------
 
@@ -1229,6 +1242,35 @@ TYPED_TEST(AdmissionFence, Rule11_AChildForgetsThePassesOfVanishedThreads) {
   other.join();
   EXPECT_TRUE(fence->is_drained());
   EXPECT_EQ(counter.runs.load(), 1);
+}
+
+// What was due after the hook that forks is forgotten like every other hook.
+TYPED_TEST(AdmissionFence, Rule11_AHookMayForkAndComeBackInTheChild) {
+  struct context {
+    TypeParam fence;
+    std::unique_ptr<drain_hook> second;
+    int runs = 0;
+    pid_t child = -1;
+    static void fork_here(void* arg) noexcept {
+      auto& self = *static_cast<context*>(arg);
+      self.child = ::fork();
+      if (self.child != 0) return;
+      ::alarm(20);
+      self.fence.reset_after_fork_in_child(0);
+      self.second.reset();
+    }
+    static void count(void* arg) noexcept { ++static_cast<context*>(arg)->runs; }
+  } shared;
+  drain_hook first(&context::fork_here, &shared);
+  shared.second = std::make_unique<drain_hook>(&context::count, &shared);
+  shared.fence.on_drained(first);
+  shared.fence.on_drained(*shared.second);
+  shared.fence.close();
+  if (shared.child == 0) ::_exit(shared.runs == 0 && shared.fence.is_drained() && shared.fence.reopen() ? 0 : 1);
+  int status = 0;
+  ASSERT_EQ(::waitpid(shared.child, &status, 0), shared.child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  EXPECT_EQ(shared.runs, 1);
 }
 
 // --- cancellation and odd clocks

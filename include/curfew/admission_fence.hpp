@@ -86,8 +86,11 @@ class basic_fence : Trace {
   using site = typename Trace::site;  // where a pass was taken: a source_location, or nothing
   class pass;
 
+  /// Without a name. Not explicit, so that `= {}` makes an array of fences, or an aggregate with one among its members.
+  constexpr basic_fence() noexcept : core_("") {}
+
   /// \p name appears in messages; it is not copied and must outlive the fence.
-  constexpr explicit basic_fence(const char* name = "") noexcept : core_(name) {}
+  constexpr explicit basic_fence(const char* name) noexcept : core_(name) {}
   basic_fence(const basic_fence&) = delete;
   basic_fence& operator=(const basic_fence&) = delete;
   ~basic_fence() {
@@ -120,7 +123,8 @@ class basic_fence : Trace {
   bool close() noexcept { return core_.close(); }
 
   /// Closes each as close() does; where that restarts the sequences of all threads, once for up to 64 fences. Hooks
-  /// and coroutines that come due run when all of them are closed. The pointers must not be null.
+  /// and coroutines that come due run when all of them are closed; of more than 64 fences, those of each 64 before the
+  /// next 64 are closed, so that they must not wait for these. The pointers must not be null.
   static void close_all(std::span<basic_fence* const> fences) noexcept {
     for (basic_fence* fence : fences) {
       if (fence == nullptr) detail::fail("close_all: null pointer to a fence");

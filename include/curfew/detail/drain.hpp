@@ -71,9 +71,10 @@ class drain_visit {
   drain_visit(const drain_visit&) = delete;
   drain_visit& operator=(const drain_visit&) = delete;
 
-  /// Hooks are unlinked one at a time, under the lock, so that one hook may still cancel the next.
+  /// Hooks are unlinked one at a time, under the lock, so that one hook may still cancel the next. One that forks comes
+  /// back in the child as well, which has forgotten those that are left, if it has reset its fences.
   ~drain_visit() {
-    while (!deferred_ && due_->head != nullptr) {
+    while (!deferred_ && due_->head != nullptr && due_->head->enlisted()) {
       auto& hook = static_cast<drain_hook&>(*due_->head);
       due_->erase(hook);
       visit_.unlock();

@@ -188,7 +188,11 @@ class striped_core {
   }
 
   std::uint64_t inside() const noexcept {
-    if (!is_closed()) return estimate();
+    if (!is_closed()) {
+      Sync::here("fence.inside.open");
+      const std::uint64_t count = estimate();
+      if (!is_closed()) return count;  // else a closing may have taken what was there to be counted
+    }
     drain_visit<Sync> section(*lot_, this);  // waits for a harvest to end
     await_harvest_locked(section);
     return count_locked();
