@@ -1055,9 +1055,10 @@ class lot {
   }
 
   /// The same, once in each child however many fences and singletons ask for it: what has been registered in the child
-  /// since the first call must not be forgotten by the next one.
-  void recreate_in_child() noexcept {
-    if (const long self = process_id(); recreated_in_ != self) {
+  /// since the first call must not be forgotten by the next one. \p surely: where the number of the process does not
+  /// tell.
+  void recreate_in_child(bool surely = false) noexcept {
+    if (const long self = process_id(); surely || recreated_in_ != self) {
       recreated_in_ = self;
       recreate();
     }
@@ -2850,10 +2851,11 @@ class singleton_domain {
 
   void recover() noexcept {
 #if CURFEW_POSIX
+    // The first process of a new PID namespace may have its parent's number, and that may have recreated the lot, too.
+    process_lot<Sync>.recreate_in_child(forked_from_ == ::getpid());
     forked_from_ = ::getpid();
     unrecovered_ = false;
 #endif
-    process_lot<Sync>.recreate_in_child();
     for (node* each = first_; each != nullptr; each = each->next_node) {
       // The threads are gone, and their stacks may be given to new ones.
       each->waiters = nullptr;

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -17,7 +18,11 @@
 #include <curfew/guarded_singleton.hpp>
 
 #if CURFEW_POSIX
+#include <sys/wait.h>
 #include <unistd.h>
+#endif
+#if defined(__linux__)
+#include <sched.h>
 #endif
 
 namespace {
@@ -184,6 +189,31 @@ TEST_F(GuardedSingletonProcess, QuickExitAndTerminateHandlersMayUseIt) {
       },
       testing::ExitedWithCode(4), "");
 }
+
+#if defined(__linux__)
+// Two processes in a row that are the first of their PID namespaces: a number does not tell a child from its parent.
+TEST_F(GuardedSingletonProcess, Rule9_AForkedChildMayHaveTheNumberOfItsParent) {
+  if (::unshare(CLONE_NEWPID) != 0 && ::unshare(CLONE_NEWUSER | CLONE_NEWPID) != 0) GTEST_SKIP() << "not permitted";
+  auto pinned = shared.get();
+  shared.reset();
+  const auto as_first = [](auto f) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ::alarm(30);
+      ::_exit(::getpid() == 1 && f() ? 0 : 1);
+    }
+    int status = -1;
+    ::waitpid(child, &status, 0);
+    return status == 0;
+  };
+  EXPECT_TRUE(as_first([&] {
+    return ::unshare(CLONE_NEWPID) == 0 && as_first([&] {
+             pinned.release();
+             return static_cast<bool>(shared.drain_for(std::chrono::seconds(0)));
+           });
+  }));
+}
+#endif
 
 #endif  // CURFEW_POSIX
 

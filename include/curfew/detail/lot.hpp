@@ -234,9 +234,10 @@ class lot {
   }
 
   /// The same, once in each child however many fences and singletons ask for it: what has been registered in the child
-  /// since the first call must not be forgotten by the next one.
-  void recreate_in_child() noexcept {
-    if (const long self = process_id(); recreated_in_ != self) {
+  /// since the first call must not be forgotten by the next one. \p surely: where the number of the process does not
+  /// tell.
+  void recreate_in_child(bool surely = false) noexcept {
+    if (const long self = process_id(); surely || recreated_in_ != self) {
       recreated_in_ = self;
       recreate();
     }

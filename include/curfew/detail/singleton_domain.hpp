@@ -242,10 +242,11 @@ class singleton_domain {
 
   void recover() noexcept {
 #if CURFEW_POSIX
+    // The first process of a new PID namespace may have its parent's number, and that may have recreated the lot, too.
+    process_lot<Sync>.recreate_in_child(forked_from_ == ::getpid());
     forked_from_ = ::getpid();
     unrecovered_ = false;
 #endif
-    process_lot<Sync>.recreate_in_child();
     for (node* each = first_; each != nullptr; each = each->next_node) {
       // The threads are gone, and their stacks may be given to new ones.
       each->waiters = nullptr;
