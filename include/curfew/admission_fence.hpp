@@ -65,7 +65,8 @@ class CURFEW_VISIBLE admission_refused : public std::runtime_error {
 /// fence also the sites), and terminates. Hooks that are still registered then never run, coroutines that still wait
 /// never go on.
 ///
-/// *Exceptions.* enter() throws admission_refused, run() what its function throws; nothing else throws.
+/// *Exceptions.* enter() throws admission_refused (or std::bad_alloc, for want of memory for its text), run() and
+/// for_each_inside() what their function throws, describe_inside() std::bad_alloc; nothing else throws.
 ///
 /// *Cost.* admission_fence: about 1.1 KiB. Where the process has restartable sequences (Linux on x86-64, glibc 2.35,
 /// outside sanitizers) a pass costs two plain additions on a cache line of the CPU, and close() one membarrier;
@@ -203,7 +204,8 @@ class basic_fence : Trace {
   /// on, so by somebody who holds a pass, or before anybody closes. Nothing is allocated.
   ///
   /// It goes on in the release, close() or drain*() that emptied the fence, with no lock held. With \p resume, which is
-  /// called there with the coroutine's handle instead and must not throw, it goes on wherever that sends it.
+  /// called there with the coroutine's handle instead and must not throw, it goes on wherever that sends it; as it is
+  /// moved from by then, what this returned must not be awaited again.
   [[nodiscard]] auto drained() noexcept { return drained(detail::resume_here{}); }
   template <class Resume>
   requires std::is_nothrow_invocable_v<Resume&, std::coroutine_handle<>> && std::is_nothrow_move_constructible_v<Resume>
