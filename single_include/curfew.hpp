@@ -10698,11 +10698,13 @@ class sandbox_table {
     return at;
   }
 
-  /// Removes an entry, and frees its slot unless that was moved out before.
-  void untrack(entry_at at) noexcept {
+  /// Removes an entry, and frees its slot unless that was moved out before. Returns the id.
+  std::string untrack(entry_at at) noexcept {
     ids_.erase(ids_.find(at->info.id));
     requests_.erase(requests_.find(at->request));
+    std::string id = std::move(at->info.id);
     listed_[static_cast<std::size_t>(at->state())].erase(at);
+    return id;
   }
 
   void move(entry_at at, slot_state to) noexcept {
@@ -11045,7 +11047,8 @@ struct pool_core {
   /// `kept`: the store refused or could not answer, and the entry is back where it was; with \p whatever it is ended
   /// all the same. \p heir receives the slot of what is gone.
   ending end(victim v, counter reason, slot* heir = nullptr, time_point until = no_limit, bool whatever = false) {
-    const std::string id = v.at->info.id;
+    std::string id_after_it;
+    const std::string& id = v.at->info.id;  // no copy: without memory the entry would be stuck in transition
     Sync::here("pool.teardown.marked");
     if (!claim(id, true) && !whatever) {
       const guard lock(mutex);
@@ -11060,13 +11063,13 @@ struct pool_core {
       if (gone) {
         ++counters.destroyed;
         if (heir != nullptr) (*heir = std::move(v.at->place)).become(slot_state::reserved);
-        table.untrack(v.at);
+        id_after_it = table.untrack(v.at);
       } else {
         table.move(v.at, slot_state::tombstone);
       }
     }
     Sync::here("pool.teardown.untracked");
-    release_in_store(id);
+    release_in_store(gone ? id_after_it : id);
     return gone ? ending::gone : ending::tombstone;
   }
 
@@ -11868,7 +11871,7 @@ class sandbox_pool final : public lease_host, public std::enable_shared_from_thi
       }
       if (gone) core_.release_in_store(id);
       if (v) core_.end_for_good(std::move(*v));
-    } catch (...) {  // no memory, or a throwing clock: the sandbox stays active, and is reaped when it has been idle
+    } catch (...) {  // no memory, or a throwing clock: the sandbox stays active, and is ended when it has been idle
       core_.count(&provider_stats::backend_errors);
     }
   }

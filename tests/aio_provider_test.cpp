@@ -1750,6 +1750,23 @@ TEST_F(AioProvider, R15_WhatRunsWhenMemoryEndsIsEnded) {
     EXPECT_EQ(world->running(), 0u) << "allocation " << nth;
   }
 }
+
+TEST_F(AioProvider, R14_AnEndWithoutMemoryLeavesNothingInTransition) {
+  bool gone = false;
+  for (long nth = 0; !gone; ++nth) {
+    ASSERT_LT(nth, 100);
+    auto p = make();
+    const auto l = p->acquire(alice);
+    const std::string id = l.id();
+    try {
+      starve_at = nth;
+      gone = p->destroy(id) && starve_at >= 0;
+    } catch (const std::bad_alloc&) {
+    }
+    starve_at = -1;
+    EXPECT_EQ(p->stats().transitioning, 0u) << "allocation " << nth;
+  }
+}
 #endif
 
 TEST_F(AioProvider, BadOwnersAreRefusedBeforeAnythingIsReserved) {

@@ -339,7 +339,8 @@ struct pool_core {
   /// `kept`: the store refused or could not answer, and the entry is back where it was; with \p whatever it is ended
   /// all the same. \p heir receives the slot of what is gone.
   ending end(victim v, counter reason, slot* heir = nullptr, time_point until = no_limit, bool whatever = false) {
-    const std::string id = v.at->info.id;
+    std::string id_after_it;
+    const std::string& id = v.at->info.id;  // no copy: without memory the entry would be stuck in transition
     Sync::here("pool.teardown.marked");
     if (!claim(id, true) && !whatever) {
       const guard lock(mutex);
@@ -354,13 +355,13 @@ struct pool_core {
       if (gone) {
         ++counters.destroyed;
         if (heir != nullptr) (*heir = std::move(v.at->place)).become(slot_state::reserved);
-        table.untrack(v.at);
+        id_after_it = table.untrack(v.at);
       } else {
         table.move(v.at, slot_state::tombstone);
       }
     }
     Sync::here("pool.teardown.untracked");
-    release_in_store(id);
+    release_in_store(gone ? id_after_it : id);
     return gone ? ending::gone : ending::tombstone;
   }
 

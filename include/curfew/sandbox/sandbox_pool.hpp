@@ -218,7 +218,7 @@ class sandbox_pool final : public lease_host, public std::enable_shared_from_thi
       }
       if (gone) core_.release_in_store(id);
       if (v) core_.end_for_good(std::move(*v));
-    } catch (...) {  // no memory, or a throwing clock: the sandbox stays active, and is reaped when it has been idle
+    } catch (...) {  // no memory, or a throwing clock: the sandbox stays active, and is ended when it has been idle
       core_.count(&provider_stats::backend_errors);
     }
   }

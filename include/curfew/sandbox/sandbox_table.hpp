@@ -96,11 +96,13 @@ class sandbox_table {
     return at;
   }
 
-  /// Removes an entry, and frees its slot unless that was moved out before.
-  void untrack(entry_at at) noexcept {
+  /// Removes an entry, and frees its slot unless that was moved out before. Returns the id.
+  std::string untrack(entry_at at) noexcept {
     ids_.erase(ids_.find(at->info.id));
     requests_.erase(requests_.find(at->request));
+    std::string id = std::move(at->info.id);
     listed_[static_cast<std::size_t>(at->state())].erase(at);
+    return id;
   }
 
   void move(entry_at at, slot_state to) noexcept {
