@@ -2,7 +2,8 @@
 #
 # ROWS has a line for each mutant, <name>=<kind>=<program>=<bodies>=<faults>. Each program is run, and what it says it was
 # killed by becomes a row: the body, the detector, and the number of the schedule. A mutant of the explorer is killed by a
-# litmus test. Without WRITE the table that the document has must be the same.
+# litmus test. Without WRITE the table that the document has must be the same, but for the numbers: they are those of one
+# compiler, and any step more or less in a header changes them.
 
 cmake_minimum_required(VERSION 3.25)
 get_filename_component(root ${CMAKE_CURRENT_LIST_DIR}/.. ABSOLUTE)
@@ -74,10 +75,13 @@ string(LENGTH "${begin}" length)
 math(EXPR from "${from} + ${length}")
 math(EXPR size "${to} - ${from}")
 string(SUBSTRING "${text}" ${from} ${size} there)
+foreach(each IN ITEMS there table)
+  string(REGEX REPLACE "\\| [0-9]+ \\| [0-9]+ \\|\n" "|\n" ${each}_compared "${${each}}")
+endforeach()
 if(WRITE)
   string(SUBSTRING "${text}" 0 ${from} before)
   string(SUBSTRING "${text}" ${to} -1 after)
   file(WRITE ${document} "${before}${table}${after}")
-elseif(NOT there STREQUAL table)
+elseif(NOT there_compared STREQUAL table_compared)
   message(FATAL_ERROR "the table of mutants in docs/verification.md is stale: build the target curfew_kill_table")
 endif()

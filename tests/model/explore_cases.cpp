@@ -4,10 +4,10 @@
 // explore_cases [--cases <part of a name>] [--schedules <n>] [--stale <n>] [--spurious <n>] [--search <name>]
 //               [--bound <n>] [--expect <fault>[,<fault>]] [--list] [--quiet] [--all]
 //
-// Explores the bodies of cases/ and prints a line for each; bodies that say how many schedules are enough for every day
-// are explored further with --all. Exit status 0: all are clean, or, with --expect, one failed
-// with that fault (with "none": all are clean and complete); that is how the program is used against headers that are
-// broken on purpose.
+// Explores the bodies of cases/ and prints a line for each. A body that has too many schedules says how many
+// preemptions are enough for every day; with --all it is explored without that bound. Exit status 0: all are clean, or,
+// with --expect, one failed with that fault (with "none": all are clean and complete); that is how the program is used
+// against headers that are broken on purpose.
 
 #include <algorithm>
 #include <cstdio>
@@ -63,8 +63,13 @@ struct visitor {
       options.name = name;
       options.print = !chosen.quiet;
       if constexpr (requires { Case::timeouts; }) options.timeouts = Case::timeouts;
-      if constexpr (requires { Case::schedules; }) {
-        if (!chosen.all) options.schedules = std::min(options.schedules, Case::schedules);
+      const char* bounded = "";
+      if constexpr (requires { Case::bound; }) {
+        if (!chosen.all && options.how == search::reduced) {
+          options.how = search::preempted;
+          options.bound = Case::bound;
+          bounded = ", bounded";
+        }
       }
       if (level < 2) options.stale_reads = level == 0 ? 0 : 2;
       if (level == 0) options.spurious_wakeups = 0;
@@ -76,7 +81,7 @@ struct visitor {
       sum.schedules += found.schedules;
       sum.seconds += found.seconds;
       all_complete = all_complete && found.complete;
-      std::printf("%-40s stale %u spurious %u: %s\n", name, options.stale_reads, options.spurious_wakeups,
+      std::printf("%-40s stale %u spurious %u%s: %s\n", name, options.stale_reads, options.spurious_wakeups, bounded,
                   found.summary().c_str());
       if (!found) {
         ++sum.failed;

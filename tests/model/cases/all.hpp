@@ -169,6 +169,9 @@ void for_each_case(Visit&& visit) {
   CURFEW_ONE(provider_destroy_acquire);
   CURFEW_ONE(provider_destroy_release);
   CURFEW_ONE(provider_evict);
+  CURFEW_ONE(provider_cap);
+  CURFEW_ONE(provider_line);
+  CURFEW_ONE(provider_failed_stop);
 #endif
 #undef CURFEW_ONE
 }

@@ -10,7 +10,6 @@
 
 #include <chrono>
 #include <csignal>
-#include <cstdint>
 #include <optional>
 #include <stdexcept>
 
@@ -81,12 +80,12 @@ struct lifespan_late_stop : lifespan_case<Sync> {
   void finish() { check(this->stopped == 1, "exactly once"); }
 };
 
-/// Two at once: one drives, the other joins.
+/// Two at once: one drives, the other joins. What the one that joins may see is in lifespan_late_stop, to the end.
 template <class Sync>
 struct lifespan_two_stops : lifespan_case<Sync> {
   static constexpr unsigned roles = 2;
-  static constexpr std::uint64_t schedules =
-      20'000;  // of many millions: every lock of one against every lock of the other
+  static constexpr unsigned bound =
+      2;  // without one, millions: every look of who joins against every step of who drives
   lifespan_two_stops() { check(this->life.start(), "up"); }
   void role(unsigned) {
     check(this->ended() == stop_cause::requested, "as asked");
@@ -99,7 +98,6 @@ struct lifespan_two_stops : lifespan_case<Sync> {
 template <class Sync>
 struct lifespan_start_stop : lifespan_case<Sync> {
   static constexpr unsigned roles = 2;
-  static constexpr std::uint64_t schedules = 20'000;  // of 273 925; 511 105 with a spurious wake-up
   bool up = false;
   void role(unsigned i) {
     if (i == 0) {

@@ -9,14 +9,17 @@
 #define CURFEW_TESTS_MODEL_CASES_PROVIDER_HPP
 
 #include <chrono>
-#include <cstdint>
+#include <cstddef>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <set>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include <curfew/sandbox/aio.hpp>
+#include <curfew/sandbox/e2b.hpp>
 #include <curfew/testing/outcome.hpp>
 
 namespace curfew_cases {
@@ -34,11 +37,16 @@ class small_backend {
     const std::lock_guard lock(mutex_);
     ++creates_;
     check(running_.insert(request.id).second, "created once");
+    check(running_.size() <= most, "no more run than may");
     return {request.id, "small://" + request.id};
   }
   bool destroy(const std::string& id) {
     curfew::testing::foreign("destroy");
     const std::lock_guard lock(mutex_);
+    if (failures != 0) {
+      --failures;
+      return false;
+    }
     ++destroys_;
     running_.erase(id);
     return true;
@@ -60,21 +68,35 @@ class small_backend {
   unsigned creates() const { return creates_; }
   unsigned destroys() const { return destroys_; }
 
+  // Set before the race.
+  std::size_t most = std::numeric_limits<std::size_t>::max();  // may run
+  unsigned failures = 0;                                       // of the next destroys
+
  private:
   mutable typename Sync::mutex mutex_;
   std::set<std::string> running_;
   unsigned creates_ = 0, destroys_ = 0;
 };
 
-template <class Sync>
+/// A provider and its books. With `e2b_options` the cap is hard.
+template <class Sync, class Options = curfew::sandbox::aio_options>
 struct provider_case {
   static constexpr unsigned timeouts = 0;
+  static constexpr bool hard_cap = std::is_same_v<Options, curfew::sandbox::e2b_options>;
   using backend = small_backend<Sync>;
-  using provider = curfew::sandbox::aio_provider<backend, curfew::sandbox::basic_memory_lease_store<Sync>, Sync>;
+  using leases = curfew::sandbox::basic_memory_lease_store<Sync>;
+  using provider = std::conditional_t<hard_cap, curfew::sandbox::e2b_provider<backend, leases, Sync>,
+                                      curfew::sandbox::aio_provider<backend, leases, Sync>>;
 
-  explicit provider_case(std::size_t replicas = 3) {
-    curfew::sandbox::aio_options chosen;
+  explicit provider_case(std::size_t replicas = 3, bool patient = true) {
+    Options chosen;
     chosen.replicas = replicas;
+    if constexpr (hard_cap) {
+      chosen.acquire_timeout = std::chrono::nanoseconds::max();
+      if (!patient) chosen.overflow = curfew::sandbox::overflow_policy::reject;
+      world->most = replicas;
+    }
+    chosen.destroy_attempts = 1;
     chosen.owner_id = "me";
     chosen.clock = [] { return std::chrono::steady_clock::time_point(std::chrono::hours(1)); };
     chosen.destroy_parallelism = 1;
@@ -88,6 +110,9 @@ struct provider_case {
       return held;
     } catch (const curfew::admission_refused&) {
       close_call("refused");
+      return {};
+    } catch (const curfew::sandbox::capacity_exceeded&) {
+      close_call("no room");
       return {};
     }
   }
@@ -224,6 +249,59 @@ struct provider_evict : provider_case<Sync> {
     for (auto& each : held) each.release();
     this->balance();
   }
+};
+
+/// X8. Two who want the one place: whether there is room and that it is taken is one question.
+template <class Sync>
+struct provider_cap : provider_case<Sync, curfew::sandbox::e2b_options> {
+  static constexpr unsigned roles = 2;
+  curfew::sandbox::lease held[2];
+  provider_cap() : provider_case<Sync, curfew::sandbox::e2b_options>(1, false) {}
+  void role(unsigned i) { held[i] = this->acquire(i == 0 ? "alice" : "bob"); }
+  void finish() {
+    check(static_cast<bool>(held[0]) != static_cast<bool>(held[1]), "one of them got it");
+    for (auto& each : held) each.release();
+    this->balance();
+  }
+};
+
+/// A hard cap of one, and one in line for it while the only sandbox is given back: it becomes warm while its key is
+/// held, so that it cannot be ended for who waits; who drops the key must say so.
+template <class Sync>
+struct provider_line : provider_case<Sync, curfew::sandbox::e2b_options> {
+  static constexpr unsigned roles = 2;
+  curfew::sandbox::lease held;
+  provider_line() : provider_case<Sync, curfew::sandbox::e2b_options>(1) { held = this->acquire("alice"); }
+  void role(unsigned i) {
+    if (i == 0) {
+      held.release();
+    } else {
+      check(static_cast<bool>(this->acquire("bob")), "served");
+    }
+  }
+  void finish() {
+    check(this->world->creates() == 2, "one each");
+    this->balance();
+  }
+};
+
+/// A hard cap of one, and a stop that fails: what could not be ended counts until it is.
+template <class Sync>
+struct provider_failed_stop : provider_case<Sync, curfew::sandbox::e2b_options> {
+  static constexpr unsigned roles = 2;
+  curfew::sandbox::lease held;
+  provider_failed_stop() : provider_case<Sync, curfew::sandbox::e2b_options>(1, false) {
+    held = this->acquire("alice");
+    this->world->failures = 1;
+  }
+  void role(unsigned i) {
+    if (i == 0) {
+      if (!this->subject->destroy(held.id())) close_call("not confirmed");
+    } else {
+      const auto other = this->acquire("bob");
+    }
+  }
+  void finish() { this->balance(); }
 };
 
 }  // namespace curfew_cases

@@ -129,7 +129,7 @@ struct singleton_case {
   singleton* const seen;
 };
 
-/// Rule 2. Racing cold start: one instance for all, every loser torn down once.
+/// S1, S5, X6. Rule 2. Racing cold start: one instance for all, every loser torn down once.
 template <class Sync>
 struct singleton_cold_start : singleton_case<Sync> {
   static constexpr unsigned roles = 2;
@@ -147,7 +147,7 @@ struct singleton_cold_start : singleton_case<Sync> {
   }
 };
 
-/// Rule 2, the loser's error: it does not reach a caller that has a healthy winner.
+/// X4. Rule 2, the loser's error: it does not reach a caller that has a healthy winner.
 template <class Sync>
 struct singleton_loser_throws : singleton_case<Sync> {
   static constexpr unsigned roles = 2;
@@ -161,7 +161,7 @@ struct singleton_loser_throws : singleton_case<Sync> {
   }
 };
 
-/// Rule 5. The object lives until the last handle is gone, whatever happens to the singleton.
+/// S2, S3. Rule 5. The object lives until the last handle is gone, whatever happens to the singleton.
 template <class Sync>
 struct singleton_get_reset : singleton_case<Sync> {
   static constexpr unsigned roles = 2;
@@ -195,7 +195,8 @@ struct singleton_two_resets : singleton_case<Sync> {
   }
 };
 
-/// Rule 3. A candidate whose making began before a shutdown is never installed, also when the slot was empty then.
+/// X1, X2. Rule 3. A candidate whose making began before a shutdown is never installed, also when the slot was empty
+/// then.
 template <class Sync>
 struct singleton_in_flight : singleton_case<Sync> {
   static constexpr unsigned roles = 2;
@@ -219,7 +220,7 @@ struct singleton_in_flight : singleton_case<Sync> {
   }
 };
 
-/// Rule 3. Sealed is final.
+/// X3. Rule 3. Sealed is final.
 template <class Sync>
 struct singleton_seal : singleton_case<Sync> {
   static constexpr unsigned roles = 2;
@@ -448,7 +449,7 @@ struct singleton_flight_outdated : singleton_case<Sync, curfew::creation_mode::s
   void finish() { this->balance(); }
 };
 
-/// Rule 7. Two factories that want each other: an exception, not a hang.
+/// X5, with two threads. Rule 7. Two factories that want each other: an exception, not a hang.
 template <class Sync>
 struct singleton_crosswise {
   static constexpr unsigned roles = 2;
