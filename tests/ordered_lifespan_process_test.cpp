@@ -753,6 +753,17 @@ TEST(OrderedLifespanProcess, Rule15_T37_ASignalToAForkedChildIsItsOwnAffair) {
             0);
 }
 
+TEST(OrderedLifespanProcess, AHandlerThatFindsItsOwnerGoneAndTheNextOneThereLeavesTheSignalToThatOne) {
+  EXPECT_EQ(shell_code(in_child([] {
+              ordered_lifespan life(owning());  // the next one; the handler has looked for an owner just before
+              curfew::detail::step_aside(SIGTERM, &curfew::detail::on_owned_signal<curfew::std_sync>);
+              CHILD_CHECK(life.wait() == stop_cause::signal);
+              CHILD_CHECK(life.stop().signal == SIGTERM);
+              return 0;
+            })),
+            0);
+}
+
 TEST(OrderedLifespanProcess, Rule15_AForkedChildIsInert) {
   EXPECT_EQ(shell_code(in_child([] {
               channel log;

@@ -1603,6 +1603,8 @@ TEST(OrderedLifespan, AStopOfTheParentReachesTheHooksOfItsChild) {
   asker.join();
   EXPECT_EQ(log.text(), "");
   EXPECT_EQ(child.report().cause, stop_cause::parent);
+  EXPECT_EQ(parent.report().exit_code, 0) << parent.report().to_string();  // called off is not failed
+  EXPECT_EQ(find(parent.report(), "sub", lifespan_phase::start)->outcome, stage_outcome::ok);
 }
 
 TEST(OrderedLifespan, AHurriedParentHurriesItsChild) {

@@ -77,6 +77,8 @@ class lifespan_family : public lifespan_engine<Sync> {
     const std::stop_callback pressed(above.token, presser{this});
     if (this->start()) return;
     tell_abandoned();
+    // Called off by the parent, not failed: it is down again, and the later barriers will find nothing to do.
+    if (this->called_off_above() && report_.cause == stop_cause::parent && clean()) return;
     throw std::runtime_error("child lifespan '" + options_.name + "' did not start");
   }
 
@@ -110,6 +112,7 @@ class lifespan_family : public lifespan_engine<Sync> {
 
  protected:
   using engine::options_;
+  using engine::report_;
 
  private:
   using typename engine::claimed;
@@ -158,11 +161,11 @@ class lifespan_family : public lifespan_engine<Sync> {
       this->set_state(lifespan_state::stopping);
       this->stop_barrier();
       this->finish(false);
-      const bool clean = !this->stop_failed_ && !this->abandoned_anything();
+      const bool well = clean();
       tell_abandoned();
       lead(false);
       this->let_go();
-      return clean;
+      return well;
     }
     return true;
   }
@@ -171,6 +174,8 @@ class lifespan_family : public lifespan_engine<Sync> {
   void tell_abandoned() noexcept {
     if (this->state() == lifespan_state::stopped && this->abandoned_anything()) this->parent()->adopt_abandoned();
   }
+
+  bool clean() const noexcept { return !this->start_failed_ && !this->stop_failed_ && !this->abandoned_anything(); }
 
   bool led() const noexcept {
     const std::lock_guard lock(this->mutex_);

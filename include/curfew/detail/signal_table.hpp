@@ -200,7 +200,10 @@ inline void await_handlers() noexcept {
 inline void step_aside(int signo, signal_handler self) noexcept {
   struct sigaction now {};
   ::sigaction(signo, nullptr, &now);
-  if (process_signals.owner.load(std::memory_order_seq_cst) != 0 || now.sa_handler == self) {
+  const int owner = process_signals.owner.load(std::memory_order_seq_cst);
+  if (owner == ::getpid()) {
+    // A straggler too, and the next owner has come meanwhile: whatever it has put there by then gets the signal.
+  } else if (owner != 0 || now.sa_handler == self) {
     struct sigaction original {};
     original.sa_handler = SIG_DFL;
     ::sigaction(signo, &original, nullptr);
