@@ -4,6 +4,11 @@
 // What a provider costs beside its backend: an owner takes its warm sandbox and gives it back, while so many others are
 // warm. The backend is in memory and does nothing, so the figure is the provider's own: two hashes of the owner, the
 // key, the lease in the store, the table. It must not grow with the number of warm sandboxes.
+//
+// side_by_side: each thread takes and gives back the warm sandbox of an owner of its own, first with the provider as it
+// is and then with one mutex around every call of it, held for the whole call as in a design without keys. The argument
+// is what a probe waits for its server, in microseconds. Where it waits, the mutex makes the others wait too, and the
+// ratio of the two is about the number of threads. Where it does not, the ratio cannot pass the number of cores.
 
 #include <benchmark/benchmark.h>
 
@@ -11,7 +16,9 @@
 #include <chrono>
 #include <cstddef>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -67,6 +74,45 @@ void evict_and_create(benchmark::State& state) {
   state.counters["evicted"] = static_cast<double>(provider.stats().evicted);
 }
 
+class waiting_backend : public idle_backend {
+ public:
+  explicit waiting_backend(std::chrono::microseconds probe_takes) : probe_takes_(probe_takes) {}
+  liveness probe(const std::string&) {
+    if (probe_takes_.count() != 0) std::this_thread::sleep_for(probe_takes_);
+    return liveness::alive;
+  }
+
+ private:
+  std::chrono::microseconds probe_takes_;
+};
+
+template <class Provider, class Options, bool OneMutex>
+void side_by_side(benchmark::State& state) {
+  static std::unique_ptr<Provider> provider;
+  static std::mutex all;
+  if (state.thread_index() == 0) {  // the others wait for this one where the loop begins
+    Options options;
+    options.replicas = static_cast<std::size_t>(state.threads());
+    provider = std::make_unique<Provider>(std::make_shared<waiting_backend>(std::chrono::microseconds(state.range(0))),
+                                          options);
+  }
+  const owner_key owner{"user", std::to_string(state.thread_index())};
+  for (auto _ : state) {
+    lease held;
+    {
+      std::unique_lock lock(all, std::defer_lock);
+      if (OneMutex) lock.lock();
+      held = provider->acquire(owner);
+    }
+    benchmark::DoNotOptimize(held);
+    std::unique_lock lock(all, std::defer_lock);
+    if (OneMutex) lock.lock();
+    held.release();
+  }
+  state.SetItemsProcessed(state.iterations());
+  if (state.thread_index() == 0) provider.reset();  // the loop ends for all at once
+}
+
 using aio = aio_provider<idle_backend>;
 using e2b = e2b_provider<idle_backend>;
 
@@ -79,6 +125,17 @@ BENCHMARK(reclaim<aio, aio_options, true>)->Name("aio/reclaim_each")->Apply(size
 BENCHMARK(reclaim<e2b, e2b_options, true>)->Name("e2b/reclaim_each")->Apply(sizes);
 BENCHMARK(evict_and_create<aio, aio_options>)->Name("aio/evict_and_create")->Apply(sizes);
 BENCHMARK(evict_and_create<e2b, e2b_options>)->Name("e2b/evict_and_create")->Apply(sizes);
+
+using waiting_aio = aio_provider<waiting_backend>;
+using waiting_e2b = e2b_provider<waiting_backend>;
+
+void threads(benchmark::internal::Benchmark* b) {
+  b->ArgName("probe_us")->Arg(0)->Arg(200)->Threads(1)->Threads(2)->Threads(8)->UseRealTime();
+}
+BENCHMARK(side_by_side<waiting_aio, aio_options, false>)->Name("aio/side_by_side/keyed")->Apply(threads);
+BENCHMARK(side_by_side<waiting_aio, aio_options, true>)->Name("aio/side_by_side/one_mutex")->Apply(threads);
+BENCHMARK(side_by_side<waiting_e2b, e2b_options, false>)->Name("e2b/side_by_side/keyed")->Apply(threads);
+BENCHMARK(side_by_side<waiting_e2b, e2b_options, true>)->Name("e2b/side_by_side/one_mutex")->Apply(threads);
 
 }  // namespace
 

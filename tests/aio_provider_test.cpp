@@ -472,6 +472,25 @@ TEST_F(AioProvider, E17_ClosedDuringReuseIsRefusedAndSwept) {
   EXPECT_EQ(p->stats().reclaimed, 0u);
 }
 
+TEST_F(AioProvider, R10_AReapInFlightEndsItsSandboxOnceAndShutdownWaitsForIt) {
+  auto p = make();
+  { auto parked = p->acquire(alice); }
+  clock.advance(2h);
+  park reaping("pool.teardown.marked", "reaper");
+  auto reaper = in_role("reaper", [&] { return p->sweep_idle(); });
+  ASSERT_TRUE(reaping.wait_arrived());
+  auto stopping = in_role("shutdown", [&] { return p->shutdown(); });
+  ASSERT_TRUE(eventually([&] { return !p->accepting(); }));
+  EXPECT_EQ(stopping.wait_for(20ms), std::future_status::timeout) << "the reaper has the key";
+  reaping.open();
+  EXPECT_EQ(reaper.get(), 1u);
+  EXPECT_EQ(stopping.get(), teardown_status::completed);
+  EXPECT_EQ(world->running(), 0u);
+  EXPECT_EQ(world->destroys().size(), 1u);
+  EXPECT_EQ(p->stats().idle_reaped, 1u);
+  quiet(p->stats());
+}
+
 TEST_F(AioProvider, E20_ClosedDuringDiscoveryIsReleasedAndNotDestroyed) {
   auto p = make();
   world->run(stable_id(alice));
@@ -1505,6 +1524,36 @@ TEST_F(AioProvider, X8_RA2_RacingAcquiresEvictDifferentVictimsAndNeverExceedTheC
     leases.clear();
     p->shutdown();
   }
+}
+
+TEST_F(AioProvider, RA2_SixtyFourRacingAcquiresEvictWhatIsWarmAndGoOverTheSoftCapForTheRest) {
+  constexpr int racers = 64, cap = 8;
+  auto o = options();
+  o.replicas = cap;
+  auto p = make(o);
+  for (int i = 0; i < cap; ++i) p->acquire({"old", std::to_string(i)});
+  curfew_test::start_gate start(racers);
+  std::vector<std::future<lease>> acquiring;
+  for (int i = 0; i < racers; ++i) {
+    acquiring.push_back(in_role("racer", [&, i] {
+      start.arrive_and_wait();
+      return p->acquire({"new", std::to_string(i)});
+    }));
+  }
+  std::vector<lease> held;
+  for (auto& a : acquiring) held.push_back(a.get());
+  std::set<std::string> ids;
+  for (const lease& one : held) {
+    EXPECT_TRUE(one.valid());
+    ids.insert(one.id());
+  }
+  EXPECT_EQ(ids.size(), static_cast<std::size_t>(racers)) << "no id for two owners";
+  const auto s = p->stats();
+  EXPECT_EQ(s.evicted, static_cast<std::uint64_t>(cap));
+  EXPECT_EQ(s.over_cap, static_cast<std::uint64_t>(racers - cap)) << "each one beyond the cap says so";
+  EXPECT_EQ(s.total(), static_cast<std::size_t>(racers));
+  EXPECT_EQ(world->running(), static_cast<std::size_t>(racers));
+  quiet(s);
 }
 
 TEST_F(AioProvider, RA3_IdleOnesAreReapedActiveAndWarmAndEveryUseCountsAsActivity) {

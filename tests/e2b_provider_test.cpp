@@ -144,6 +144,49 @@ TEST_F(E2bProvider, RE1_RacingCreatesNeverExceedTheCap) {
   EXPECT_EQ(world->peak(), 2u);
 }
 
+TEST_F(E2bProvider, RE1_SixtyFourRacingAcquiresUnderAHardCap) {
+  constexpr int racers = 64, cap = 8;
+  auto p = make(capped(cap));
+  auto race = [&](provider& of) {
+    curfew_test::start_gate start(racers);
+    std::vector<std::future<lease>> acquiring;
+    for (int i = 0; i < racers; ++i)
+      acquiring.push_back(in_role("racer", [&, i] {
+        start.arrive_and_wait();
+        try {
+          return of.acquire({"u", std::to_string(i)});
+        } catch (const capacity_exceeded&) {
+          return lease();
+        }
+      }));
+    std::vector<lease> held;
+    for (auto& a : acquiring)
+      if (auto one = a.get()) held.push_back(std::move(one));
+    return held;
+  };
+  {
+    const auto held = race(*p);
+    EXPECT_EQ(held.size(), static_cast<std::size_t>(cap)) << "no slot unused, and none used twice";
+    EXPECT_EQ(world->creates(), static_cast<std::size_t>(cap));
+    EXPECT_EQ(p->stats().total(), static_cast<std::size_t>(cap));
+  }
+  p->shutdown();
+
+  auto in_line = capped(cap, overflow_policy::wait);
+  in_line.owner_id = "other";
+  auto q = make(in_line);
+  curfew_test::start_gate start(racers);
+  std::vector<std::future<bool>> served;
+  for (int i = 0; i < racers; ++i)
+    served.push_back(in_role("racer", [&, i] {
+      start.arrive_and_wait();
+      return q->acquire({"u", std::to_string(i)}).valid();
+    }));
+  for (auto& one : served) EXPECT_TRUE(one.get());
+  EXPECT_EQ(world->peak(), static_cast<std::size_t>(cap));
+  quiet(q->stats());
+}
+
 TEST_F(E2bProvider, RE2_OneTombstoneIsRetriedBeforeAWarmOneIsEvicted) {
   auto p = make(capped(2));
   const std::string dead = p->acquire(alice).id();
@@ -821,6 +864,25 @@ TEST_F(E2bProvider, R11_R12_R14_AFailedStopKeepsItsSlotIsNamedAndTriedAgain) {
   EXPECT_EQ(p->shutdown(), teardown_status::completed);
   EXPECT_EQ(world->running(), 0u);
   held.release();
+  quiet(p->stats());
+}
+
+TEST_F(E2bProvider, R10_AReapInFlightEndsItsSandboxOnceAndShutdownWaitsForIt) {
+  auto p = make();
+  { auto parked = p->acquire(alice); }
+  clock.advance(2h);
+  park reaping("pool.teardown.marked", "reaper");
+  auto reaper = in_role("reaper", [&] { return p->sweep_idle(); });
+  ASSERT_TRUE(reaping.wait_arrived());
+  auto stopping = in_role("shutdown", [&] { return p->shutdown(); });
+  ASSERT_TRUE(eventually([&] { return !p->accepting(); }));
+  EXPECT_EQ(stopping.wait_for(20ms), std::future_status::timeout) << "the reaper has the key";
+  reaping.open();
+  EXPECT_EQ(reaper.get(), 1u);
+  EXPECT_EQ(stopping.get(), teardown_status::completed);
+  EXPECT_EQ(world->running(), 0u);
+  EXPECT_EQ(world->destroys().size(), 1u);
+  EXPECT_EQ(p->stats().idle_reaped, 1u);
   quiet(p->stats());
 }
 

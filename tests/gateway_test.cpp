@@ -414,6 +414,23 @@ TEST(Gateway, G3_ASecondSigtermHurriesAndKeepsTheOrder) {
   expect_nothing_left(program);
 }
 
+TEST(Gateway, G3_CtrlCTwiceHurriesAndLeavesNothing) {
+  const watchdog dog("G3 sigint twice");
+  gateway program({"--runs", "3", "--run-ms", "100", "--arrive-ms", "10", "--hang-run", "2"});
+  ASSERT_TRUE(program.until("run 2 started")) << program.all();
+  program.signal(SIGINT);
+  ASSERT_TRUE(program.until("stopping cause=signal signal=2")) << program.all();
+  std::this_thread::sleep_for(past_the_guard);
+  program.signal(SIGINT);
+  EXPECT_EQ(program.end(), 1) << program.all();
+  EXPECT_EQ(program.runs("cut"), std::set<int>{2}) << program.all();
+  if (timed) {
+    EXPECT_LT(std::stol(program.record("runs", "drain", "took")), 3000) << "it used its whole budget\n"
+                                                                        << program.all();
+  }
+  expect_nothing_left(program);
+}
+
 TEST(Gateway, G3_AThirdSigtermLeavesAtOnceAndTheKernelTakesTheSandboxes) {
   const watchdog dog("G3 third");
   gateway program({"--runs", "2", "--run-ms", "100", "--hang-run", "1"});
