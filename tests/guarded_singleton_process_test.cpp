@@ -131,7 +131,7 @@ struct at_thread_end {
     shared.reset();
     use();
     auto kept = shared.detach();
-    if (kept->mark != 7) die("detached instance is gone");
+    if (kept && kept->mark != 7) die("detached instance is gone");  // empty when another thread came first
   }
 };
 thread_local at_thread_end constructed_before;
