@@ -125,8 +125,10 @@ struct park_board {
   std::mutex mutex;
   std::condition_variable cv;
   std::vector<park*> parks;
-  std::atomic<int> count{0};
 };
+// Beside the board, so that a thread for which nobody waits does not come near it: the first use of the board makes it,
+// and a child that is forked meanwhile would wait for that to end.
+inline constinit std::atomic<int> parks_open{0};
 inline park_board& board() {
   static park_board* instance = new park_board;  // never destroyed: threads may pass a point during static destruction
   return *instance;
@@ -155,14 +157,14 @@ class park {
     auto& board = detail::board();
     std::lock_guard lock(board.mutex);
     board.parks.push_back(this);
-    board.count.store(static_cast<int>(board.parks.size()), std::memory_order_seq_cst);
+    detail::parks_open.store(static_cast<int>(board.parks.size()), std::memory_order_seq_cst);
   }
   ~park() {
     auto& board = detail::board();
     std::unique_lock lock(board.mutex);
     open_ = true;
     std::erase(board.parks, this);
-    board.count.store(static_cast<int>(board.parks.size()), std::memory_order_seq_cst);
+    detail::parks_open.store(static_cast<int>(board.parks.size()), std::memory_order_seq_cst);
     board.cv.notify_all();
     if (!board.cv.wait_for(lock, patience, [this] { return held_ == 0; })) std::abort();
   }
@@ -194,8 +196,8 @@ class park {
 
 struct park_access {
   static void arrive(std::string_view tag) noexcept {
+    if (detail::parks_open.load(std::memory_order_seq_cst) == 0) return;
     auto& board = detail::board();
-    if (board.count.load(std::memory_order_seq_cst) == 0) return;
     std::unique_lock lock(board.mutex);
     for (park* p : board.parks) {
       if (p->tag_ != tag || (!p->role_.empty() && p->role_ != detail::role)) continue;
