@@ -875,6 +875,7 @@ struct lot_node {
 struct lot_list {
   lot_node* head = nullptr;
   lot_node* tail = nullptr;
+  unsigned forks = 0;  // of a list that outlives a section: the lot's fork counter when it was filled
 
   void push_back(lot_node& node) noexcept {
     node.home = this;
@@ -944,6 +945,9 @@ class lot {
     ~visit() {
       if (lock_.owns_lock()) unlock();
     }
+
+    /// Changes in a child that has made the lot anew, and so has dropped what was on any list.
+    unsigned forks() const noexcept { return lot_.forks_; }
 
     void lock() noexcept { lock_.lock(); }
 
@@ -1142,14 +1146,15 @@ class drain_visit {
  public:
   using time_point = typename Sync::clock::time_point;
 
-  drain_visit(lot<Sync>& where, const void* fence) noexcept : visit_(where, fence) {}
+  drain_visit(lot<Sync>& where, const void* fence) noexcept : visit_(where, fence) { own_due_.forks = visit_.forks(); }
   drain_visit(const drain_visit&) = delete;
   drain_visit& operator=(const drain_visit&) = delete;
 
   /// Hooks are unlinked one at a time, under the lock, so that one hook may still cancel the next. One that forks comes
-  /// back in the child as well, which has forgotten those that are left, if it has reset its fences.
+  /// back in the child as well, which has forgotten those that are left (and may have freed them), if it has reset its
+  /// fences.
   ~drain_visit() {
-    while (!deferred_ && due_->head != nullptr && due_->head->enlisted()) {
+    while (!deferred_ && due_->head != nullptr && due_->forks == visit_.forks()) {
       auto& hook = static_cast<drain_hook&>(*due_->head);
       due_->erase(hook);
       visit_.unlock();
@@ -1171,6 +1176,7 @@ class drain_visit {
   /// for the fence may be gone by then.
   void defer(lot_list& list) noexcept {
     due_ = &list;
+    list.forks = visit_.forks();
     deferred_ = true;
   }
   void serve(lot_list& list) noexcept { due_ = &list; }

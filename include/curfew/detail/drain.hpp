@@ -67,14 +67,15 @@ class drain_visit {
  public:
   using time_point = typename Sync::clock::time_point;
 
-  drain_visit(lot<Sync>& where, const void* fence) noexcept : visit_(where, fence) {}
+  drain_visit(lot<Sync>& where, const void* fence) noexcept : visit_(where, fence) { own_due_.forks = visit_.forks(); }
   drain_visit(const drain_visit&) = delete;
   drain_visit& operator=(const drain_visit&) = delete;
 
   /// Hooks are unlinked one at a time, under the lock, so that one hook may still cancel the next. One that forks comes
-  /// back in the child as well, which has forgotten those that are left, if it has reset its fences.
+  /// back in the child as well, which has forgotten those that are left (and may have freed them), if it has reset its
+  /// fences.
   ~drain_visit() {
-    while (!deferred_ && due_->head != nullptr && due_->head->enlisted()) {
+    while (!deferred_ && due_->head != nullptr && due_->forks == visit_.forks()) {
       auto& hook = static_cast<drain_hook&>(*due_->head);
       due_->erase(hook);
       visit_.unlock();
@@ -96,6 +97,7 @@ class drain_visit {
   /// for the fence may be gone by then.
   void defer(lot_list& list) noexcept {
     due_ = &list;
+    list.forks = visit_.forks();
     deferred_ = true;
   }
   void serve(lot_list& list) noexcept { due_ = &list; }

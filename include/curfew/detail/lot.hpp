@@ -54,6 +54,7 @@ struct lot_node {
 struct lot_list {
   lot_node* head = nullptr;
   lot_node* tail = nullptr;
+  unsigned forks = 0;  // of a list that outlives a section: the lot's fork counter when it was filled
 
   void push_back(lot_node& node) noexcept {
     node.home = this;
@@ -123,6 +124,9 @@ class lot {
     ~visit() {
       if (lock_.owns_lock()) unlock();
     }
+
+    /// Changes in a child that has made the lot anew, and so has dropped what was on any list.
+    unsigned forks() const noexcept { return lot_.forks_; }
 
     void lock() noexcept { lock_.lock(); }
 
