@@ -51,6 +51,19 @@ inline constexpr bool thread_sanitizer = false;
 inline constexpr bool thread_sanitizer = false;
 #endif
 
+/// AddressSanitizer's allocator does not survive a fork while another thread allocates.
+#if defined(__SANITIZE_ADDRESS__)
+inline constexpr bool address_sanitizer = true;
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+inline constexpr bool address_sanitizer = true;
+#else
+inline constexpr bool address_sanitizer = false;
+#endif
+#else
+inline constexpr bool address_sanitizer = false;
+#endif
+
 /// One turn of a busy loop.
 inline void spin() {
   if (thread_sanitizer) std::this_thread::sleep_for(1us);

@@ -10,7 +10,9 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include <curfew/detail/config.hpp>
 #include <curfew/detail/sync.hpp>
@@ -90,15 +92,24 @@ struct noise_sync : std_sync {
       engine::disturb();
       return word_.compare_exchange_weak(expected, desired, order);
     }
+    // As the standard's own parameter is: of the value's type, or a difference of pointers.
+    template <class D>
+    static auto step(D by) noexcept {
+      if constexpr (std::is_integral_v<T>) {
+        return static_cast<T>(by);
+      } else {
+        return static_cast<std::ptrdiff_t>(by);
+      }
+    }
     template <class D>
     T fetch_add(D by, std::memory_order order = std::memory_order_seq_cst) noexcept {
       engine::disturb();
-      return word_.fetch_add(by, order);
+      return word_.fetch_add(step(by), order);
     }
     template <class D>
     T fetch_sub(D by, std::memory_order order = std::memory_order_seq_cst) noexcept {
       engine::disturb();
-      return word_.fetch_sub(by, order);
+      return word_.fetch_sub(step(by), order);
     }
     T fetch_and(T by, std::memory_order order = std::memory_order_seq_cst) noexcept {
       engine::disturb();
