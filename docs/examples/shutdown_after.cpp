@@ -40,9 +40,15 @@ struct server {
     const auto pass = requests.try_enter();
     if (!pass) return "request " + std::to_string(request) + ": 503, try another one";
     if (!database.query()) return "request " + std::to_string(request) + ": 500, the pool is closed";
-    std::this_thread::sleep_for(60ms);  // the work
+    work(pass);
     if (!database.query()) return "request " + std::to_string(request) + ": 500, the pool was closed under it";
     return "request " + std::to_string(request) + ": 200";
+  }
+
+  // As before: under way when SIGTERM comes, and goes on for 40 ms.
+  static void work(const curfew::admission_fence::pass& pass) {
+    while (!pass.closing()) std::this_thread::yield();
+    std::this_thread::sleep_for(40ms);
   }
 };
 // [/server]

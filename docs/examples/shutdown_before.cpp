@@ -23,12 +23,20 @@ struct pool {
 struct server {
   pool& database;
   std::atomic<bool> stopping{false};
+  std::atomic<int> at_work{0};
 
   std::string handle(int request) {
     if (!database.query()) return "request " + std::to_string(request) + ": 500, the pool is closed";
-    std::this_thread::sleep_for(60ms);  // the work
+    work();
     if (!database.query()) return "request " + std::to_string(request) + ": 500, the pool was closed under it";
     return "request " + std::to_string(request) + ": 200";
+  }
+
+  // Stands for what takes its time: it is under way when SIGTERM comes, and goes on for 40 ms.
+  void work() {
+    ++at_work;
+    while (!stopping) std::this_thread::yield();
+    std::this_thread::sleep_for(40ms);
   }
 };
 // [/parts]
@@ -56,7 +64,7 @@ int main() {
   std::string answers[3];
   std::vector<std::thread> requests;
   for (int i = 0; i != 2; ++i) requests.emplace_back([&, i] { answers[i] = http.handle(i); });
-  std::this_thread::sleep_for(20ms);
+  while (http.at_work != 2) std::this_thread::yield();
   std::raise(SIGTERM);
   answers[2] = http.handle(2);  // nobody keeps new ones out
   for (auto& one : requests) one.join();
