@@ -20,6 +20,8 @@
 
 #include <curfew/admission_fence.hpp>
 
+#include "bench/peers/threads.hpp"
+
 namespace {
 
 struct alignas(64) counter {
@@ -320,17 +322,17 @@ void BM_Baseline_ConditionVariableHandOver(benchmark::State& state) {
   waiter.join();
 }
 
-BENCHMARK(BM_Baseline_PlainCount)->Threads(1)->Threads(2);
-BENCHMARK(BM_Baseline_XaddPair)->Threads(1)->Threads(2);
-BENCHMARK(BM_AdmissionFence_EnterRelease)->Threads(1)->Threads(2);
-BENCHMARK(BM_CompactAdmissionFence_EnterRelease)->Threads(1)->Threads(2);
-BENCHMARK(BM_TracedAdmissionFence_EnterRelease)->Threads(1)->Threads(2);
-BENCHMARK(BM_Baseline_PackedCasWord)->Threads(1)->Threads(2);
-BENCHMARK(BM_Baseline_MutexAndCount)->Threads(1)->Threads(2);
-BENCHMARK(BM_Baseline_SharedMutex)->Threads(1)->Threads(2);
-BENCHMARK(BM_AdmissionFence_Refused)->Threads(1)->Threads(2);
-BENCHMARK(BM_CompactAdmissionFence_Refused)->Threads(1)->Threads(2);
-BENCHMARK(BM_AdmissionFence_CloneRelease)->Threads(1);
+BENCHMARK(BM_Baseline_PlainCount)->Apply(peers::threads);
+BENCHMARK(BM_Baseline_XaddPair)->Apply(peers::threads);
+BENCHMARK(BM_AdmissionFence_EnterRelease)->Apply(peers::threads);
+BENCHMARK(BM_CompactAdmissionFence_EnterRelease)->Apply(peers::threads);
+BENCHMARK(BM_TracedAdmissionFence_EnterRelease)->Apply(peers::threads);
+BENCHMARK(BM_Baseline_PackedCasWord)->Apply(peers::threads);
+BENCHMARK(BM_Baseline_MutexAndCount)->Apply(peers::threads);
+BENCHMARK(BM_Baseline_SharedMutex)->Apply(peers::threads);
+BENCHMARK(BM_AdmissionFence_Refused)->Apply(peers::threads);
+BENCHMARK(BM_CompactAdmissionFence_Refused)->Apply(peers::threads);
+BENCHMARK(BM_AdmissionFence_CloneRelease)->Apply(peers::threads);
 BENCHMARK(BM_AdmissionFence_CloseReopen);
 BENCHMARK(BM_CompactAdmissionFence_CloseReopen);
 BENCHMARK(BM_AdmissionFence_Close)->UseManualTime();

@@ -18,23 +18,8 @@
 
 #include <curfew/guarded_singleton.hpp>
 
+#include "bench/peers/atomic_shared_ptr.hpp"
 #include "bench/peers/threads.hpp"
-
-// Their load() is a data race to the thread sanitizer, since libstdc++ unlocks its pointer with a relaxed operation.
-#if defined(__SANITIZE_THREAD__)
-#define WITH_ATOMIC_SHARED_PTR 0
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define WITH_ATOMIC_SHARED_PTR 0
-#endif
-#endif
-#if !defined(WITH_ATOMIC_SHARED_PTR)
-#if defined(__cpp_lib_atomic_shared_ptr)
-#define WITH_ATOMIC_SHARED_PTR 1
-#else
-#define WITH_ATOMIC_SHARED_PTR 0  // libstdc++ has it from 12 on, libc++ not at all
-#endif
-#endif
 
 namespace {
 

@@ -2,21 +2,17 @@
 // Copyright (c) 2026 the curfew authors
 
 /// \file
-/// The numbers of threads that readers are measured with: one, two, and twice as many as there are processors.
+/// The numbers of threads that entrants and readers are measured with. Beyond the number of processors they take turns.
 
 #ifndef CURFEW_BENCH_PEERS_THREADS_HPP
 #define CURFEW_BENCH_PEERS_THREADS_HPP
 
 #include <benchmark/benchmark.h>
 
-#include <algorithm>
-#include <thread>
-
 namespace peers {
 
 inline void threads(benchmark::internal::Benchmark* of) {
-  const int processors = static_cast<int>(std::max(2u, std::thread::hardware_concurrency()));
-  of->Threads(1)->Threads(2)->Threads(2 * processors)->UseRealTime();
+  of->Threads(1)->Threads(2)->Threads(4)->Threads(8)->UseRealTime();
 }
 
 }  // namespace peers
