@@ -15,6 +15,9 @@ install(
   NAMESPACE curfew::
   DESTINATION ${curfew_package_dir})
 
+# The module interface, for whoever builds it: a compiled one is good for one compiler only.
+install(FILES include/curfew/curfew.cppm DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/curfew)
+
 configure_package_config_file(cmake/curfew-config.cmake.in ${PROJECT_BINARY_DIR}/curfew-config.cmake
                               INSTALL_DESTINATION ${curfew_package_dir})
 write_basic_package_version_file(

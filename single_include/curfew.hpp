@@ -1101,6 +1101,7 @@ template <class Sync>
 class drain_visit;
 }  // namespace detail
 
+/// How a wait for a fence, or for instances of a singleton, ended.
 enum class drain_status : unsigned char {
   drained,    ///< closed, and nobody is inside
   timed_out,  ///< the deadline passed first
@@ -1592,12 +1593,14 @@ CURFEW_END_NAMESPACE
 CURFEW_BEGIN_NAMESPACE
 
 #if defined(__cpp_lib_source_location)
+/// std::source_location; where the compiler has none, a class with the same members.
 using source_location = std::source_location;
 #else
 /// Stands in for std::source_location where the compiler has the means and the library has not (clang++ before 16).
 class source_location {
  public:
   constexpr source_location() noexcept = default;
+  /// As in std::source_location.
   static constexpr source_location current(const char* file = __builtin_FILE(), unsigned line = __builtin_LINE(),
                                            const char* function = __builtin_FUNCTION()) noexcept {
     source_location here;
@@ -1626,6 +1629,7 @@ struct basic_fence_occupant {
   typename Sync::thread_id thread;
   typename Sync::clock::time_point since;
 };
+/// What for_each_inside() of a traced_admission_fence hands out.
 using fence_occupant = basic_fence_occupant<std_sync>;
 
 namespace detail {
@@ -2310,6 +2314,7 @@ class basic_fence : Trace {
   static constexpr const char* kind = Trace::lists ? "traced_admission_fence" : Core::kind;
 
  public:
+  /// Deadlines are of this clock: the steady one.
   using time_point = typename Core::time_point;
   using site = typename Trace::site;  // where a pass was taken: a source_location, or nothing
   class pass;
@@ -2386,6 +2391,7 @@ class basic_fence : Trace {
   /// `reopened`, hooks stay. False, and no effect, when open or when the last one has left.
   bool cancel_close() noexcept { return core_.cancel_close(); }
 
+  /// Whether entries are refused now.
   bool is_closed() const noexcept { return core_.is_closed(); }
 
   /// Closed, nobody inside, and the last leaver is done with the fence.
@@ -2394,6 +2400,7 @@ class basic_fence : Trace {
   /// Passes out. Exact when closed; an estimate while threads enter and leave.
   std::uint64_t inside() const noexcept { return core_.inside(); }
 
+  /// What the constructor was given.
   const char* name() const noexcept { return core_.name(); }
 
   /// Calls \p f with the occupant of each pass out, at any time and with no lock held: f may enter and release. Who
@@ -2513,12 +2520,15 @@ class [[nodiscard]] basic_fence<Core, Trace>::pass : Trace::ticket {
   basic_fence* fence_ = nullptr;
 };
 
+/// admission_fence over another seam, for tests.
 template <class Sync = std_sync>
 using basic_admission_fence = basic_fence<detail::striped_core<Sync>>;
 
+/// compact_admission_fence over another seam.
 template <class Sync = std_sync>
 using basic_compact_admission_fence = basic_fence<detail::compact_core<Sync>>;
 
+/// traced_admission_fence over another seam.
 template <class Sync = std_sync>
 using basic_traced_admission_fence = basic_fence<detail::striped_core<Sync>, detail::occupants<Sync>>;
 
@@ -3368,6 +3378,7 @@ class basic_singleton_handle {
     if (block_ != nullptr) block_->fence.leave();
   }
 
+  /// Access to the instance. An empty handle has none: `get()` is null then, the operators must not be used.
   T& operator*() const noexcept { return *block_->instance; }
   T* operator->() const noexcept { return block_->instance.get(); }
   T* get() const noexcept { return block_ != nullptr ? block_->instance.get() : nullptr; }
@@ -3894,6 +3905,7 @@ class detach_slot {
   /// `tear_down` with reason `sealed`; every later install is refused. True for the one call that ran the callback.
   bool seal() { return end(detach(true), teardown_reason::sealed); }
 
+  /// Whether a value is in the slot just now, and whether it was sealed.
   bool has_value() const {
     const std::lock_guard<mutex> lock(mutex_);
     return cell_ != nullptr;
@@ -4009,6 +4021,7 @@ class basic_once_teardown {
     const std::lock_guard<mutex> lock(mutex_);
     return state_ != state::idle;
   }
+  /// It has ended well.
   bool done() const noexcept {
     const std::lock_guard<mutex> lock(mutex_);
     return state_ == state::done;
@@ -4082,6 +4095,7 @@ class basic_once_teardown {
   typename Sync::thread_id runner_{};
 };
 
+/// The one to use.
 using once_teardown = basic_once_teardown<>;
 
 CURFEW_END_NAMESPACE
@@ -4106,13 +4120,17 @@ CURFEW_BEGIN_NAMESPACE
 /// All of them run with no lock held, may run on several threads at once, and may call any member of any singleton.
 template <class T>
 struct singleton_traits {
+  /// By `std::make_unique<T>()`.
   static std::unique_ptr<T> make() { return std::make_unique<T>(); }
+  /// `T::start()`, where T has it.
   template <std::same_as<T> U>
   requires requires(U& instance) { instance.start(); }
   static void start(U& instance) { instance.start(); }
+  /// `T::reset()`, where T has it.
   template <std::same_as<T> U>
   requires requires(U& instance) { instance.reset(); }
   static void on_reset(U& instance) { static_cast<void>(instance.reset()); }
+  /// `T::shutdown()`, where T has it.
   template <std::same_as<T> U>
   requires requires(U& instance) { instance.shutdown(); }
   static void on_shutdown(U& instance, teardown_reason) { static_cast<void>(instance.shutdown()); }
@@ -4139,6 +4157,7 @@ class singleton_front : private engine_of<T, Traits, Sync> {
   using block = typename engine::block;
 
  public:
+  /// What get() returns; see basic_singleton_handle.
   using handle = typename engine::handle;
   class scoped_override;
 
@@ -4259,6 +4278,7 @@ class singleton_front : private engine_of<T, Traits, Sync> {
     return scoped_override(*this, std::move(record));
   }
 
+  /// Whether there is a current instance just now, and whether `seal` holds.
   bool has_value() const noexcept { return this->current_acquired() != nullptr; }
   bool sealed() const noexcept {
     const core* const c = this->existing();
@@ -4270,12 +4290,14 @@ class singleton_front : private engine_of<T, Traits, Sync> {
     const core* const c = this->existing();
     return c != nullptr ? c->generation() : 0;
   }
+  /// Counters, taken together.
   singleton_stats stats() const noexcept {
     const core* const c = this->existing();
     if (c == nullptr) return {};
     const section locked(*c->home);
     return c->snapshot();
   }
+  /// What the constructor was given.
   const char* name() const noexcept { return this->name_; }
 
  protected:
@@ -4898,10 +4920,13 @@ enum class lifespan_state : unsigned char {
   stopped
 };
 
+/// Which of its hooks a stage is in. `cleanup` is the cleanup_partial hook of a start that failed.
 enum class lifespan_phase : unsigned char { start, close, drain, stop, cleanup };
 
+/// Why a lifespan stops: the first request counts.
 enum class stop_cause : unsigned char { none, requested, signal, start_failed, stage_failed, parent, destructor };
 
+/// What has become of one hook.
 enum class stage_outcome : unsigned char {
   not_run,    ///< never called: the stop came first
   ok,         ///< returned before its deadline
@@ -4911,18 +4936,21 @@ enum class stage_outcome : unsigned char {
   skipped     ///< never called: its stage had not started
 };
 
+/// How often a stop was asked for.
 enum class urgency : unsigned char {
   normal,
   hurried,  ///< a second request: same order, less time
   forced    ///< a third one: the process leaves at once
 };
 
+/// What run() returns after a stop without errors.
 enum class exit_code_policy : unsigned char {
   zero_when_clean,   ///< 0 after a clean stop, whatever asked for it
   conventional_128,  ///< 128 + n when signal n asked for it
   reraise            ///< dies of the signal that asked for it, after everything else is done
 };
 
+/// The name of the value, as it is spelled in the enumeration.
 constexpr const char* to_string(lifespan_state state) noexcept {
   constexpr const char* names[] = {"idle",     "starting", "running",      "announcing", "closing",
                                    "draining", "stopping", "rolling_back", "stopped"};
@@ -5037,6 +5065,7 @@ struct lifespan_options {
   exit_code_policy exit = exit_code_policy::zero_when_clean;
 };
 
+/// What an observer is told about.
 enum class lifespan_event_kind : unsigned char {
   state_changed,
   stage_begin,
@@ -5745,6 +5774,7 @@ inline std::string lifespan_report::to_string() const {
   return text;
 }
 
+/// The same as its member.
 inline std::string lifespan_report::to_json() const {
   const auto member = [](const char* name, const std::string& value) {
     return detail::json_string(name) + ":" + value;
@@ -8751,6 +8781,7 @@ class basic_fallback_signal_guard {
 #endif
 };
 
+/// The one to use.
 using fallback_signal_guard = basic_fallback_signal_guard<>;
 
 CURFEW_END_NAMESPACE
@@ -8992,6 +9023,7 @@ class basic_ordered_lifespan {
   /// Fires at the first stop request. When a signal asked, that is when somebody is in start(), wait(), poll_signals()
   /// or stop() to notice. Its callbacks must not block.
   std::stop_token token() const noexcept { return core_->token(); }
+  /// Where it stands; see lifespan_state for what leads where.
   lifespan_state state() const noexcept { return core_->state(); }
 
   /// Running, and nobody has asked for a stop. False before the first close hook begins.
@@ -9067,6 +9099,7 @@ class basic_ordered_lifespan<Sync>::stage {
     (node_->after.emplace_back(std::forward<Names>(names)), ...);
     return *this;
   }
+  /// The slice of its hooks in \p phase, in place of the one in the options.
   template <class Rep, class Period>
   stage& budget(lifespan_phase phase, std::chrono::duration<Rep, Period> span) {
     idle();
@@ -9117,6 +9150,7 @@ class basic_ordered_lifespan<Sync>::stage {
   std::shared_ptr<detail::stage_node> node_;
 };
 
+/// The one to use.
 using ordered_lifespan = basic_ordered_lifespan<>;
 
 CURFEW_END_NAMESPACE
@@ -9197,6 +9231,7 @@ class keyed_serializer {
   using table = std::unordered_map<Key, lane, Hash>;
 
  public:
+  /// A time of the steady clock.
   using deadline = std::chrono::steady_clock::time_point;
 
   /// The right to a key, for as long as it lives. Must not outlive its serializer.
@@ -9220,6 +9255,7 @@ class keyed_serializer {
     /// Why this hold is empty; `acquired` when it is not, and stays so after a release.
     serializer_outcome outcome() const noexcept { return outcome_; }
 
+    /// Gives the key back, to who has waited longest; nothing for an empty hold.
     void release() noexcept {
       if (home_ != nullptr) std::exchange(home_, nullptr)->pass_on(held_);
     }
@@ -9248,6 +9284,7 @@ class keyed_serializer {
   /// Waits no longer than the deadline; a wait given up leaves nothing behind and delays nobody.
   [[nodiscard]] hold acquire_until(const Key& key, deadline until) { return wait_for_key(key, until); }
 
+  /// acquire_until() with a span from now.
   template <class R, class P>
   [[nodiscard]] hold acquire_for(const Key& key, std::chrono::duration<R, P> limit) {
     const deadline until = detail::deadline_after<typename Sync::clock>(limit);
@@ -9277,6 +9314,7 @@ class keyed_serializer {
     return true;
   }
 
+  /// Whether newcomers are refused.
   bool is_closed() const noexcept {
     std::lock_guard lock(mutex_);
     return closed_;
@@ -9418,6 +9456,7 @@ CURFEW_BEGIN_NAMESPACE
 template <class Sync = std_sync>
 class basic_periodic_worker {
  public:
+  /// Told of exceptions that left the function, on the thread of the worker.
   using error_sink = std::function<void(std::exception_ptr)>;
 
   /// \throws std::invalid_argument when the function is empty
@@ -9498,6 +9537,7 @@ class basic_periodic_worker {
   }
   bool stop() noexcept { return stop(stop_bound_); }
 
+  /// Whether its thread lives, how often the function was called, how often it threw, and what it is called.
   bool running() const noexcept {
     if (forked()) return false;
     std::lock_guard lock(state_->mutex);
@@ -9589,6 +9629,7 @@ class basic_periodic_worker {
   const long born_in_;
 };
 
+/// The one to use.
 using periodic_worker = basic_periodic_worker<>;
 
 CURFEW_END_NAMESPACE
@@ -9632,6 +9673,7 @@ enum class slot_outcome : unsigned char { granted, evictable, timed_out, closed 
 struct slot_census {
   std::array<std::size_t, 5> count{};
   std::size_t operator[](slot_state state) const noexcept { return count[static_cast<std::size_t>(state)]; }
+  /// Slots in any state.
   std::size_t total() const noexcept { return count[0] + count[1] + count[2] + count[3] + count[4]; }
 };
 
@@ -9654,6 +9696,7 @@ struct slot_census {
 template <class Sync = std_sync>
 class basic_slot_ledger {
  public:
+  /// A time of the steady clock.
   using deadline = std::chrono::steady_clock::time_point;
 
   /// One unit of the capacity, taken while it lives. Must not outlive its ledger.
@@ -9672,6 +9715,7 @@ class basic_slot_ledger {
     ~slot() { release(); }
 
     explicit operator bool() const noexcept { return home_ != nullptr; }
+    /// The state it is in now.
     slot_state state() const noexcept { return state_; }
 
     /// Moves the slot to another state; on an empty slot nothing.
@@ -9680,6 +9724,7 @@ class basic_slot_ledger {
       home_->move(state_, next);
       state_ = next;
     }
+    /// Gives the capacity back; on an empty slot nothing.
     void release() noexcept {
       if (home_ != nullptr) std::exchange(home_, nullptr)->free(state_);
     }
@@ -9757,6 +9802,7 @@ class basic_slot_ledger {
     announce_warm();
   }
 
+  /// How many slots are in each state, at one moment; what the limit is; whether newcomers are refused.
   slot_census census() const noexcept {
     std::lock_guard lock(mutex_);
     return census_;
@@ -9871,6 +9917,7 @@ class basic_slot_ledger {
   bool closed_ = false;
 };
 
+/// The one to use.
 using slot_ledger = basic_slot_ledger<>;
 
 CURFEW_END_NAMESPACE
@@ -10102,11 +10149,13 @@ struct list_budget {
   std::chrono::nanoseconds max_time = std::chrono::seconds(15);
 };
 
+/// An inventory; not `complete` when a bound or a fault cut it short, and then absence from it means nothing.
 struct listing {
   std::vector<sandbox_info> items;
   bool complete = true;
 };
 
+/// What kind of failure a backend met. `ambiguous`: whether the request was carried out is not known.
 enum class backend_fault : unsigned char {
   unavailable,
   timed_out,
@@ -10124,6 +10173,7 @@ class backend_error : public std::runtime_error {
   backend_error(backend_fault fault, const std::string& message, std::string leftover = {}, int status = 0)
       : std::runtime_error(message), leftover_(std::move(leftover)), status_(status), fault_(fault) {}
 
+  /// What happened, the status of HTTP (0: none), and what to `destroy` later (empty: nothing).
   backend_fault fault() const noexcept { return fault_; }
   int status() const noexcept { return status_; }
   const std::string& leftover() const noexcept { return leftover_; }
@@ -10140,6 +10190,7 @@ class backend_error : public std::runtime_error {
   backend_fault fault_;
 };
 
+/// Why there was no slot.
 enum class capacity_reason : unsigned char { rejected, timed_out, burst_exhausted };
 
 /// Thrown by an acquire that found every slot taken and was not allowed, or not able, to wait for one.
@@ -10152,6 +10203,7 @@ class capacity_exceeded : public std::runtime_error {
         retry_after_(retry_after),
         reason_(reason) {}
 
+  /// Why, of how many, and when it may be worth asking again.
   capacity_reason reason() const noexcept { return reason_; }
   std::size_t limit() const noexcept { return limit_; }
   std::chrono::milliseconds retry_after() const noexcept { return retry_after_; }
@@ -10240,6 +10292,7 @@ struct provider_stats {
   bool started = false;
   bool shut_down = false;
 
+  /// Sandboxes that take up room.
   std::size_t total() const noexcept { return reserved + active + warm + transitioning + tombstones; }
 };
 
@@ -10256,14 +10309,17 @@ class lease;
 /// that a lease never speaks for a later sandbox with the same id.
 class lease_host {
  public:
+  /// Called by leases, from any thread.
   virtual bool lease_valid(const std::string& id, std::uint64_t tenancy) const noexcept = 0;
   virtual bool touch_lease(const std::string& id, std::uint64_t tenancy) noexcept = 0;
   virtual void end_lease(const std::string& id, std::uint64_t tenancy) noexcept = 0;
 
  protected:
   ~lease_host() = default;
+  /// For hosts: makes a lease, and tells whether a host has made one.
   static lease grant(std::weak_ptr<lease_host> host, sandbox_info&& info, owner_key&& owner,
                      std::uint64_t tenancy) noexcept;
+  /// Whether \p host made this lease.
   static bool granted_by(const lease& granted, const std::weak_ptr<lease_host>& host) noexcept;
 };
 
@@ -10299,6 +10355,7 @@ class lease {
     const auto host = host_.lock();
     return host != nullptr && host->lease_valid(info_.id, tenancy_);
   }
+  /// Whom and what it is for; of an empty lease, empty.
   const sandbox_info& info() const noexcept { return info_; }
   const std::string& id() const noexcept { return info_.id; }
   const owner_key& owner() const noexcept { return owner_; }
@@ -10413,6 +10470,7 @@ class basic_memory_lease_store {
  public:
   explicit basic_memory_lease_store(clock_fn clock = {}) : clock_(std::move(clock)) {}
 
+  /// As the concept says, under one mutex.
   bool take(const std::string& id, const std::string& who, std::chrono::nanoseconds ttl) {
     const auto now = this->now();
     std::lock_guard lock(mutex_);
@@ -10421,6 +10479,7 @@ class basic_memory_lease_store {
     return true;
   }
 
+  /// As the concept says.
   bool claim(const std::string& id, const std::string& who, std::chrono::nanoseconds ttl, bool destroying) {
     const auto now = this->now();
     std::lock_guard lock(mutex_);
@@ -10430,6 +10489,7 @@ class basic_memory_lease_store {
     return true;
   }
 
+  /// As the concept says.
   renewal renew(const std::string& id, const std::string& who, std::chrono::nanoseconds ttl) {
     const auto now = this->now();
     std::lock_guard lock(mutex_);
@@ -10440,12 +10500,14 @@ class basic_memory_lease_store {
     return renewal::renewed;
   }
 
+  /// As the concept says.
   void release(const std::string& id, const std::string& who) {
     std::lock_guard lock(mutex_);
     if (const auto found = records_.find(id); found != records_.end() && found->second.who == who)
       records_.erase(found);
   }
 
+  /// As the concept says.
   std::optional<std::string> owner(const std::string& id) {
     const auto now = this->now();
     std::lock_guard lock(mutex_);
@@ -10486,6 +10548,7 @@ class basic_memory_lease_store {
   std::size_t drop_at_ = 64;
 };
 
+/// The one to use.
 using memory_lease_store = basic_memory_lease_store<>;
 
 }  // namespace sandbox
@@ -12126,6 +12189,7 @@ class provider_front {
   /// when something is left, which `stats().leftover` names and the next call tries again. Never throws.
   teardown_status shutdown() { return pool_->finish(false); }
 
+  /// What has happened so far, and whether an acquire has a chance: neither shut down nor in a forked child.
   provider_stats stats() const { return pool_->stats(); }
   bool accepting() const noexcept { return pool_->accepting(); }
 
@@ -12209,6 +12273,7 @@ CURFEW_END_NAMESPACE
 CURFEW_BEGIN_NAMESPACE
 namespace sandbox {
 
+/// Of an aio_provider.
 struct aio_options {
   std::size_t replicas = 3;  ///< soft cap: room is made first, and exceeded when none can be made
   std::chrono::nanoseconds idle_timeout = std::chrono::seconds(600);  ///< 0: never reaped
@@ -12443,6 +12508,7 @@ namespace sandbox {
 /// Names and values as they go over the wire; names are compared without regard to case.
 using http_headers = std::vector<std::pair<std::string, std::string>>;
 
+/// What a transport is asked to send.
 struct http_request {
   std::string method;
   std::string url;  ///< absolute
@@ -12451,6 +12517,7 @@ struct http_request {
   std::chrono::milliseconds timeout = std::chrono::seconds(30);  ///< for the whole exchange, connecting included
 };
 
+/// What came back, whatever its status.
 struct http_response {
   int status = 0;
   http_headers headers;
@@ -12471,6 +12538,7 @@ class transport_error : public std::runtime_error {
   transport_error(const std::string& message, bool sent, bool timed_out)
       : std::runtime_error(message), sent_(sent), timed_out_(timed_out) {}
 
+  /// Whether the server may have seen the request, and whether time was what ran out.
   bool sent() const noexcept { return sent_; }
   bool timed_out() const noexcept { return timed_out_; }
 
@@ -13487,6 +13555,7 @@ class basic_socket_transport {
  public:
   static constexpr bool speaks_https = false;
 
+  /// One exchange on a connection of its own, within the time of the request; transport_error otherwise.
   http_response send(const http_request& request) const {
     detail::check_request(request, "socket_transport");
     const detail::http_url url = detail::parse_url(request.url, "socket_transport");
@@ -13613,6 +13682,7 @@ class basic_socket_transport {
 #endif
 };
 
+/// The one to use.
 using socket_transport = basic_socket_transport<>;
 
 }  // namespace sandbox
@@ -13625,6 +13695,7 @@ CURFEW_END_NAMESPACE
 CURFEW_BEGIN_NAMESPACE
 namespace sandbox {
 
+/// Of an aio_rest_backend.
 struct aio_rest_options {
   std::string url;
   std::string api_key = {};  ///< sent as X-API-Key when not empty
@@ -13670,6 +13741,7 @@ class aio_rest_backend {
     }
   }
 
+  /// As the concept backend says.
   bool destroy(const std::string& id) {
     if (!is_id(id)) return false;
     try {
@@ -13680,6 +13752,7 @@ class aio_rest_backend {
     }
   }
 
+  /// As the concept backend says.
   liveness probe(const std::string& id) {
     if (!is_id(id)) return liveness::unknown;
     try {
@@ -13706,6 +13779,7 @@ class aio_rest_backend {
     return sandbox_info{request_id, found.at("sandbox_url").string()};
   }
 
+  /// As the concept backend says.
   std::vector<sandbox_info> list() {
     const http_response response = server_.call("GET", root, {}, std::chrono::seconds(10));
     if (response.status != 200) throw server_.status_error("GET", root, response.status);
@@ -14603,6 +14677,7 @@ struct docker_mount {
   bool read_only = false;
 };
 
+/// Of a docker_cli_backend.
 struct docker_options {
   std::string image = "all-in-one-sandbox:latest";
   std::uint16_t port = 8080;  ///< the first one tried on the host
@@ -14678,6 +14753,7 @@ class docker_cli_backend {
     }
   }
 
+  /// Asks for the state of the container; see the concept backend.
   liveness probe(const std::string& id) {
     if (!is_id(id)) return liveness::unknown;
     try {
@@ -14905,6 +14981,7 @@ CURFEW_END_NAMESPACE
 CURFEW_BEGIN_NAMESPACE
 namespace sandbox {
 
+/// Of an e2b_provider.
 struct e2b_options {
   std::size_t replicas = 3;     ///< hard cap: whatever is made, used, kept, ended or could not be ended counts
   std::size_t burst_limit = 0;  ///< so many more under `overflow_policy::burst`
@@ -15125,6 +15202,7 @@ CURFEW_END_NAMESPACE
 CURFEW_BEGIN_NAMESPACE
 namespace sandbox {
 
+/// Of an e2b_rest_backend.
 struct e2b_rest_options {
   std::string api_key = {};  ///< empty: the environment variable E2B_API_KEY
   std::string domain = "e2b.app";
@@ -15188,6 +15266,7 @@ class e2b_rest_backend {
     }
   }
 
+  /// As the concept backend says.
   bool destroy(const std::string& id) {
     if (id.starts_with(attempt_prefix)) return destroy_attempt(id.substr(attempt_prefix.size()));
     if (!is_id(id)) return false;
@@ -15199,6 +15278,7 @@ class e2b_rest_backend {
     }
   }
 
+  /// As the concept backend says.
   liveness probe(const std::string& id) {
     if (!is_id(id) || id.starts_with(attempt_prefix)) return liveness::unknown;
     try {
@@ -15849,6 +15929,7 @@ struct process_limits {
   std::uint64_t file_size = std::uint64_t{1} << 30;
 };
 
+/// Of a process_backend.
 struct process_options {
   std::vector<std::string> command = {"/bin/sh", "-c", "exec sleep 2147483647"};  ///< the program that leads the group
   std::string root;  ///< where the directories are made; empty: ${TMPDIR:-/tmp}/curfew-<uid>-<pid>-<random>
@@ -16192,6 +16273,7 @@ class basic_process_backend {
   std::unique_ptr<everything> all_;
 };
 
+/// The one to use.
 using process_backend = basic_process_backend<>;
 
 }  // namespace sandbox

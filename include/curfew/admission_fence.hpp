@@ -83,6 +83,7 @@ class basic_fence : Trace {
   static constexpr const char* kind = Trace::lists ? "traced_admission_fence" : Core::kind;
 
  public:
+  /// Deadlines are of this clock: the steady one.
   using time_point = typename Core::time_point;
   using site = typename Trace::site;  // where a pass was taken: a source_location, or nothing
   class pass;
@@ -159,6 +160,7 @@ class basic_fence : Trace {
   /// `reopened`, hooks stay. False, and no effect, when open or when the last one has left.
   bool cancel_close() noexcept { return core_.cancel_close(); }
 
+  /// Whether entries are refused now.
   bool is_closed() const noexcept { return core_.is_closed(); }
 
   /// Closed, nobody inside, and the last leaver is done with the fence.
@@ -167,6 +169,7 @@ class basic_fence : Trace {
   /// Passes out. Exact when closed; an estimate while threads enter and leave.
   std::uint64_t inside() const noexcept { return core_.inside(); }
 
+  /// What the constructor was given.
   const char* name() const noexcept { return core_.name(); }
 
   /// Calls \p f with the occupant of each pass out, at any time and with no lock held: f may enter and release. Who
@@ -286,12 +289,15 @@ class [[nodiscard]] basic_fence<Core, Trace>::pass : Trace::ticket {
   basic_fence* fence_ = nullptr;
 };
 
+/// admission_fence over another seam, for tests.
 template <class Sync = std_sync>
 using basic_admission_fence = basic_fence<detail::striped_core<Sync>>;
 
+/// compact_admission_fence over another seam.
 template <class Sync = std_sync>
 using basic_compact_admission_fence = basic_fence<detail::compact_core<Sync>>;
 
+/// traced_admission_fence over another seam.
 template <class Sync = std_sync>
 using basic_traced_admission_fence = basic_fence<detail::striped_core<Sync>, detail::occupants<Sync>>;
 

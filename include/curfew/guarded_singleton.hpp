@@ -42,13 +42,17 @@ CURFEW_BEGIN_NAMESPACE
 /// All of them run with no lock held, may run on several threads at once, and may call any member of any singleton.
 template <class T>
 struct singleton_traits {
+  /// By `std::make_unique<T>()`.
   static std::unique_ptr<T> make() { return std::make_unique<T>(); }
+  /// `T::start()`, where T has it.
   template <std::same_as<T> U>
   requires requires(U& instance) { instance.start(); }
   static void start(U& instance) { instance.start(); }
+  /// `T::reset()`, where T has it.
   template <std::same_as<T> U>
   requires requires(U& instance) { instance.reset(); }
   static void on_reset(U& instance) { static_cast<void>(instance.reset()); }
+  /// `T::shutdown()`, where T has it.
   template <std::same_as<T> U>
   requires requires(U& instance) { instance.shutdown(); }
   static void on_shutdown(U& instance, teardown_reason) { static_cast<void>(instance.shutdown()); }
@@ -75,6 +79,7 @@ class singleton_front : private engine_of<T, Traits, Sync> {
   using block = typename engine::block;
 
  public:
+  /// What get() returns; see basic_singleton_handle.
   using handle = typename engine::handle;
   class scoped_override;
 
@@ -195,6 +200,7 @@ class singleton_front : private engine_of<T, Traits, Sync> {
     return scoped_override(*this, std::move(record));
   }
 
+  /// Whether there is a current instance just now, and whether `seal` holds.
   bool has_value() const noexcept { return this->current_acquired() != nullptr; }
   bool sealed() const noexcept {
     const core* const c = this->existing();
@@ -206,12 +212,14 @@ class singleton_front : private engine_of<T, Traits, Sync> {
     const core* const c = this->existing();
     return c != nullptr ? c->generation() : 0;
   }
+  /// Counters, taken together.
   singleton_stats stats() const noexcept {
     const core* const c = this->existing();
     if (c == nullptr) return {};
     const section locked(*c->home);
     return c->snapshot();
   }
+  /// What the constructor was given.
   const char* name() const noexcept { return this->name_; }
 
  protected:

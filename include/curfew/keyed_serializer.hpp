@@ -64,6 +64,7 @@ class keyed_serializer {
   using table = std::unordered_map<Key, lane, Hash>;
 
  public:
+  /// A time of the steady clock.
   using deadline = std::chrono::steady_clock::time_point;
 
   /// The right to a key, for as long as it lives. Must not outlive its serializer.
@@ -87,6 +88,7 @@ class keyed_serializer {
     /// Why this hold is empty; `acquired` when it is not, and stays so after a release.
     serializer_outcome outcome() const noexcept { return outcome_; }
 
+    /// Gives the key back, to who has waited longest; nothing for an empty hold.
     void release() noexcept {
       if (home_ != nullptr) std::exchange(home_, nullptr)->pass_on(held_);
     }
@@ -115,6 +117,7 @@ class keyed_serializer {
   /// Waits no longer than the deadline; a wait given up leaves nothing behind and delays nobody.
   [[nodiscard]] hold acquire_until(const Key& key, deadline until) { return wait_for_key(key, until); }
 
+  /// acquire_until() with a span from now.
   template <class R, class P>
   [[nodiscard]] hold acquire_for(const Key& key, std::chrono::duration<R, P> limit) {
     const deadline until = detail::deadline_after<typename Sync::clock>(limit);
@@ -144,6 +147,7 @@ class keyed_serializer {
     return true;
   }
 
+  /// Whether newcomers are refused.
   bool is_closed() const noexcept {
     std::lock_guard lock(mutex_);
     return closed_;

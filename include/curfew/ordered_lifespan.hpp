@@ -270,6 +270,7 @@ class basic_ordered_lifespan {
   /// Fires at the first stop request. When a signal asked, that is when somebody is in start(), wait(), poll_signals()
   /// or stop() to notice. Its callbacks must not block.
   std::stop_token token() const noexcept { return core_->token(); }
+  /// Where it stands; see lifespan_state for what leads where.
   lifespan_state state() const noexcept { return core_->state(); }
 
   /// Running, and nobody has asked for a stop. False before the first close hook begins.
@@ -345,6 +346,7 @@ class basic_ordered_lifespan<Sync>::stage {
     (node_->after.emplace_back(std::forward<Names>(names)), ...);
     return *this;
   }
+  /// The slice of its hooks in \p phase, in place of the one in the options.
   template <class Rep, class Period>
   stage& budget(lifespan_phase phase, std::chrono::duration<Rep, Period> span) {
     idle();
@@ -395,6 +397,7 @@ class basic_ordered_lifespan<Sync>::stage {
   std::shared_ptr<detail::stage_node> node_;
 };
 
+/// The one to use.
 using ordered_lifespan = basic_ordered_lifespan<>;
 
 CURFEW_END_NAMESPACE

@@ -48,6 +48,7 @@ CURFEW_BEGIN_NAMESPACE
 template <class Sync = std_sync>
 class basic_periodic_worker {
  public:
+  /// Told of exceptions that left the function, on the thread of the worker.
   using error_sink = std::function<void(std::exception_ptr)>;
 
   /// \throws std::invalid_argument when the function is empty
@@ -128,6 +129,7 @@ class basic_periodic_worker {
   }
   bool stop() noexcept { return stop(stop_bound_); }
 
+  /// Whether its thread lives, how often the function was called, how often it threw, and what it is called.
   bool running() const noexcept {
     if (forked()) return false;
     std::lock_guard lock(state_->mutex);
@@ -219,6 +221,7 @@ class basic_periodic_worker {
   const long born_in_;
 };
 
+/// The one to use.
 using periodic_worker = basic_periodic_worker<>;
 
 CURFEW_END_NAMESPACE

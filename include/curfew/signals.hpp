@@ -97,6 +97,7 @@ class basic_fallback_signal_guard {
 #endif
 };
 
+/// The one to use.
 using fallback_signal_guard = basic_fallback_signal_guard<>;
 
 CURFEW_END_NAMESPACE

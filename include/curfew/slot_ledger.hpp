@@ -32,6 +32,7 @@ enum class slot_outcome : unsigned char { granted, evictable, timed_out, closed 
 struct slot_census {
   std::array<std::size_t, 5> count{};
   std::size_t operator[](slot_state state) const noexcept { return count[static_cast<std::size_t>(state)]; }
+  /// Slots in any state.
   std::size_t total() const noexcept { return count[0] + count[1] + count[2] + count[3] + count[4]; }
 };
 
@@ -54,6 +55,7 @@ struct slot_census {
 template <class Sync = std_sync>
 class basic_slot_ledger {
  public:
+  /// A time of the steady clock.
   using deadline = std::chrono::steady_clock::time_point;
 
   /// One unit of the capacity, taken while it lives. Must not outlive its ledger.
@@ -72,6 +74,7 @@ class basic_slot_ledger {
     ~slot() { release(); }
 
     explicit operator bool() const noexcept { return home_ != nullptr; }
+    /// The state it is in now.
     slot_state state() const noexcept { return state_; }
 
     /// Moves the slot to another state; on an empty slot nothing.
@@ -80,6 +83,7 @@ class basic_slot_ledger {
       home_->move(state_, next);
       state_ = next;
     }
+    /// Gives the capacity back; on an empty slot nothing.
     void release() noexcept {
       if (home_ != nullptr) std::exchange(home_, nullptr)->free(state_);
     }
@@ -157,6 +161,7 @@ class basic_slot_ledger {
     announce_warm();
   }
 
+  /// How many slots are in each state, at one moment; what the limit is; whether newcomers are refused.
   slot_census census() const noexcept {
     std::lock_guard lock(mutex_);
     return census_;
@@ -271,6 +276,7 @@ class basic_slot_ledger {
   bool closed_ = false;
 };
 
+/// The one to use.
 using slot_ledger = basic_slot_ledger<>;
 
 CURFEW_END_NAMESPACE

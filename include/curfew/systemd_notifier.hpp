@@ -66,6 +66,7 @@ CURFEW_BEGIN_NAMESPACE
 /// *Source.* The protocol is the one of sd_notify(3): newline-separated assignments in one datagram.
 class systemd_notifier {
  public:
+  /// The protocol itself counts in microseconds.
   using duration = std::chrono::nanoseconds;
 
   /// Takes the address from NOTIFY_SOCKET and the watchdog from WATCHDOG_USEC and WATCHDOG_PID. The variables stay as
@@ -111,6 +112,8 @@ class systemd_notifier {
     return watchdog_;
   }
 
+  /// `READY=1`, `STOPPING=1`, `WATCHDOG=1`: what the manager waits for at the start, is told at the stop, and wants to
+  /// hear while all is well.
   bool ready() noexcept {
     return send("READY=1");
   }

@@ -120,6 +120,7 @@ class detach_slot {
   /// `tear_down` with reason `sealed`; every later install is refused. True for the one call that ran the callback.
   bool seal() { return end(detach(true), teardown_reason::sealed); }
 
+  /// Whether a value is in the slot just now, and whether it was sealed.
   bool has_value() const {
     const std::lock_guard<mutex> lock(mutex_);
     return cell_ != nullptr;
@@ -235,6 +236,7 @@ class basic_once_teardown {
     const std::lock_guard<mutex> lock(mutex_);
     return state_ != state::idle;
   }
+  /// It has ended well.
   bool done() const noexcept {
     const std::lock_guard<mutex> lock(mutex_);
     return state_ == state::done;
@@ -308,6 +310,7 @@ class basic_once_teardown {
   typename Sync::thread_id runner_{};
 };
 
+/// The one to use.
 using once_teardown = basic_once_teardown<>;
 
 CURFEW_END_NAMESPACE

@@ -22,6 +22,7 @@ template <class Sync>
 class drain_visit;
 }  // namespace detail
 
+/// How a wait for a fence, or for instances of a singleton, ended.
 enum class drain_status : unsigned char {
   drained,    ///< closed, and nobody is inside
   timed_out,  ///< the deadline passed first

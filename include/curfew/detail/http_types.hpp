@@ -24,6 +24,7 @@ namespace sandbox {
 /// Names and values as they go over the wire; names are compared without regard to case.
 using http_headers = std::vector<std::pair<std::string, std::string>>;
 
+/// What a transport is asked to send.
 struct http_request {
   std::string method;
   std::string url;  ///< absolute
@@ -32,6 +33,7 @@ struct http_request {
   std::chrono::milliseconds timeout = std::chrono::seconds(30);  ///< for the whole exchange, connecting included
 };
 
+/// What came back, whatever its status.
 struct http_response {
   int status = 0;
   http_headers headers;
@@ -52,6 +54,7 @@ class transport_error : public std::runtime_error {
   transport_error(const std::string& message, bool sent, bool timed_out)
       : std::runtime_error(message), sent_(sent), timed_out_(timed_out) {}
 
+  /// Whether the server may have seen the request, and whether time was what ran out.
   bool sent() const noexcept { return sent_; }
   bool timed_out() const noexcept { return timed_out_; }
 

@@ -125,6 +125,7 @@ inline std::string lifespan_report::to_string() const {
   return text;
 }
 
+/// The same as its member.
 inline std::string lifespan_report::to_json() const {
   const auto member = [](const char* name, const std::string& value) {
     return detail::json_string(name) + ":" + value;

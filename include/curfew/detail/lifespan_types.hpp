@@ -36,10 +36,13 @@ enum class lifespan_state : unsigned char {
   stopped
 };
 
+/// Which of its hooks a stage is in. `cleanup` is the cleanup_partial hook of a start that failed.
 enum class lifespan_phase : unsigned char { start, close, drain, stop, cleanup };
 
+/// Why a lifespan stops: the first request counts.
 enum class stop_cause : unsigned char { none, requested, signal, start_failed, stage_failed, parent, destructor };
 
+/// What has become of one hook.
 enum class stage_outcome : unsigned char {
   not_run,    ///< never called: the stop came first
   ok,         ///< returned before its deadline
@@ -49,18 +52,21 @@ enum class stage_outcome : unsigned char {
   skipped     ///< never called: its stage had not started
 };
 
+/// How often a stop was asked for.
 enum class urgency : unsigned char {
   normal,
   hurried,  ///< a second request: same order, less time
   forced    ///< a third one: the process leaves at once
 };
 
+/// What run() returns after a stop without errors.
 enum class exit_code_policy : unsigned char {
   zero_when_clean,   ///< 0 after a clean stop, whatever asked for it
   conventional_128,  ///< 128 + n when signal n asked for it
   reraise            ///< dies of the signal that asked for it, after everything else is done
 };
 
+/// The name of the value, as it is spelled in the enumeration.
 constexpr const char* to_string(lifespan_state state) noexcept {
   constexpr const char* names[] = {"idle",     "starting", "running",      "announcing", "closing",
                                    "draining", "stopping", "rolling_back", "stopped"};
@@ -175,6 +181,7 @@ struct lifespan_options {
   exit_code_policy exit = exit_code_policy::zero_when_clean;
 };
 
+/// What an observer is told about.
 enum class lifespan_event_kind : unsigned char {
   state_changed,
   stage_begin,

@@ -29,12 +29,14 @@
 CURFEW_BEGIN_NAMESPACE
 
 #if defined(__cpp_lib_source_location)
+/// std::source_location; where the compiler has none, a class with the same members.
 using source_location = std::source_location;
 #else
 /// Stands in for std::source_location where the compiler has the means and the library has not (clang++ before 16).
 class source_location {
  public:
   constexpr source_location() noexcept = default;
+  /// As in std::source_location.
   static constexpr source_location current(const char* file = __builtin_FILE(), unsigned line = __builtin_LINE(),
                                            const char* function = __builtin_FUNCTION()) noexcept {
     source_location here;
@@ -63,6 +65,7 @@ struct basic_fence_occupant {
   typename Sync::thread_id thread;
   typename Sync::clock::time_point since;
 };
+/// What for_each_inside() of a traced_admission_fence hands out.
 using fence_occupant = basic_fence_occupant<std_sync>;
 
 namespace detail {

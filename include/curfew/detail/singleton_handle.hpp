@@ -37,6 +37,7 @@ class basic_singleton_handle {
     if (block_ != nullptr) block_->fence.leave();
   }
 
+  /// Access to the instance. An empty handle has none: `get()` is null then, the operators must not be used.
   T& operator*() const noexcept { return *block_->instance; }
   T* operator->() const noexcept { return block_->instance.get(); }
   T* get() const noexcept { return block_ != nullptr ? block_->instance.get() : nullptr; }

@@ -29,6 +29,7 @@
 CURFEW_BEGIN_NAMESPACE
 namespace sandbox {
 
+/// Of an aio_provider.
 struct aio_options {
   std::size_t replicas = 3;  ///< soft cap: room is made first, and exceeded when none can be made
   std::chrono::nanoseconds idle_timeout = std::chrono::seconds(600);  ///< 0: never reaped

@@ -30,6 +30,7 @@
 CURFEW_BEGIN_NAMESPACE
 namespace sandbox {
 
+/// Of an aio_rest_backend.
 struct aio_rest_options {
   std::string url;
   std::string api_key = {};  ///< sent as X-API-Key when not empty
@@ -75,6 +76,7 @@ class aio_rest_backend {
     }
   }
 
+  /// As the concept backend says.
   bool destroy(const std::string& id) {
     if (!is_id(id)) return false;
     try {
@@ -85,6 +87,7 @@ class aio_rest_backend {
     }
   }
 
+  /// As the concept backend says.
   liveness probe(const std::string& id) {
     if (!is_id(id)) return liveness::unknown;
     try {
@@ -111,6 +114,7 @@ class aio_rest_backend {
     return sandbox_info{request_id, found.at("sandbox_url").string()};
   }
 
+  /// As the concept backend says.
   std::vector<sandbox_info> list() {
     const http_response response = server_.call("GET", root, {}, std::chrono::seconds(10));
     if (response.status != 200) throw server_.status_error("GET", root, response.status);

@@ -118,11 +118,13 @@ struct list_budget {
   std::chrono::nanoseconds max_time = std::chrono::seconds(15);
 };
 
+/// An inventory; not `complete` when a bound or a fault cut it short, and then absence from it means nothing.
 struct listing {
   std::vector<sandbox_info> items;
   bool complete = true;
 };
 
+/// What kind of failure a backend met. `ambiguous`: whether the request was carried out is not known.
 enum class backend_fault : unsigned char {
   unavailable,
   timed_out,
@@ -140,6 +142,7 @@ class backend_error : public std::runtime_error {
   backend_error(backend_fault fault, const std::string& message, std::string leftover = {}, int status = 0)
       : std::runtime_error(message), leftover_(std::move(leftover)), status_(status), fault_(fault) {}
 
+  /// What happened, the status of HTTP (0: none), and what to `destroy` later (empty: nothing).
   backend_fault fault() const noexcept { return fault_; }
   int status() const noexcept { return status_; }
   const std::string& leftover() const noexcept { return leftover_; }
@@ -156,6 +159,7 @@ class backend_error : public std::runtime_error {
   backend_fault fault_;
 };
 
+/// Why there was no slot.
 enum class capacity_reason : unsigned char { rejected, timed_out, burst_exhausted };
 
 /// Thrown by an acquire that found every slot taken and was not allowed, or not able, to wait for one.
@@ -168,6 +172,7 @@ class capacity_exceeded : public std::runtime_error {
         retry_after_(retry_after),
         reason_(reason) {}
 
+  /// Why, of how many, and when it may be worth asking again.
   capacity_reason reason() const noexcept { return reason_; }
   std::size_t limit() const noexcept { return limit_; }
   std::chrono::milliseconds retry_after() const noexcept { return retry_after_; }

@@ -28,6 +28,7 @@
 CURFEW_BEGIN_NAMESPACE
 namespace sandbox {
 
+/// Of a curl_transport.
 struct curl_options {
   std::string ca_file = {};  ///< PEM file of the authorities to trust instead of the system's
 };
@@ -49,6 +50,7 @@ class curl_transport {
     if (ready != CURLE_OK) throw std::runtime_error(std::string("curl_transport: ") + ::curl_easy_strerror(ready));
   }
 
+  /// One exchange, within the time of the request; transport_error otherwise.
   http_response send(const http_request& request) const {
     detail::check_request(request, "curl_transport");
     const detail::http_url url = detail::parse_url(request.url, "curl_transport");

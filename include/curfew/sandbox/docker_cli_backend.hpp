@@ -49,6 +49,7 @@ struct docker_mount {
   bool read_only = false;
 };
 
+/// Of a docker_cli_backend.
 struct docker_options {
   std::string image = "all-in-one-sandbox:latest";
   std::uint16_t port = 8080;  ///< the first one tried on the host
@@ -124,6 +125,7 @@ class docker_cli_backend {
     }
   }
 
+  /// Asks for the state of the container; see the concept backend.
   liveness probe(const std::string& id) {
     if (!is_id(id)) return liveness::unknown;
     try {

@@ -32,6 +32,7 @@
 CURFEW_BEGIN_NAMESPACE
 namespace sandbox {
 
+/// Of an e2b_provider.
 struct e2b_options {
   std::size_t replicas = 3;     ///< hard cap: whatever is made, used, kept, ended or could not be ended counts
   std::size_t burst_limit = 0;  ///< so many more under `overflow_policy::burst`

@@ -38,6 +38,7 @@
 CURFEW_BEGIN_NAMESPACE
 namespace sandbox {
 
+/// Of an e2b_rest_backend.
 struct e2b_rest_options {
   std::string api_key = {};  ///< empty: the environment variable E2B_API_KEY
   std::string domain = "e2b.app";
@@ -101,6 +102,7 @@ class e2b_rest_backend {
     }
   }
 
+  /// As the concept backend says.
   bool destroy(const std::string& id) {
     if (id.starts_with(attempt_prefix)) return destroy_attempt(id.substr(attempt_prefix.size()));
     if (!is_id(id)) return false;
@@ -112,6 +114,7 @@ class e2b_rest_backend {
     }
   }
 
+  /// As the concept backend says.
   liveness probe(const std::string& id) {
     if (!is_id(id) || id.starts_with(attempt_prefix)) return liveness::unknown;
     try {

@@ -48,6 +48,7 @@ struct provider_stats {
   bool started = false;
   bool shut_down = false;
 
+  /// Sandboxes that take up room.
   std::size_t total() const noexcept { return reserved + active + warm + transitioning + tombstones; }
 };
 
@@ -64,14 +65,17 @@ class lease;
 /// that a lease never speaks for a later sandbox with the same id.
 class lease_host {
  public:
+  /// Called by leases, from any thread.
   virtual bool lease_valid(const std::string& id, std::uint64_t tenancy) const noexcept = 0;
   virtual bool touch_lease(const std::string& id, std::uint64_t tenancy) noexcept = 0;
   virtual void end_lease(const std::string& id, std::uint64_t tenancy) noexcept = 0;
 
  protected:
   ~lease_host() = default;
+  /// For hosts: makes a lease, and tells whether a host has made one.
   static lease grant(std::weak_ptr<lease_host> host, sandbox_info&& info, owner_key&& owner,
                      std::uint64_t tenancy) noexcept;
+  /// Whether \p host made this lease.
   static bool granted_by(const lease& granted, const std::weak_ptr<lease_host>& host) noexcept;
 };
 
@@ -107,6 +111,7 @@ class lease {
     const auto host = host_.lock();
     return host != nullptr && host->lease_valid(info_.id, tenancy_);
   }
+  /// Whom and what it is for; of an empty lease, empty.
   const sandbox_info& info() const noexcept { return info_; }
   const std::string& id() const noexcept { return info_.id; }
   const owner_key& owner() const noexcept { return owner_; }

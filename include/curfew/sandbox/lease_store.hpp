@@ -66,6 +66,7 @@ class basic_memory_lease_store {
  public:
   explicit basic_memory_lease_store(clock_fn clock = {}) : clock_(std::move(clock)) {}
 
+  /// As the concept says, under one mutex.
   bool take(const std::string& id, const std::string& who, std::chrono::nanoseconds ttl) {
     const auto now = this->now();
     std::lock_guard lock(mutex_);
@@ -74,6 +75,7 @@ class basic_memory_lease_store {
     return true;
   }
 
+  /// As the concept says.
   bool claim(const std::string& id, const std::string& who, std::chrono::nanoseconds ttl, bool destroying) {
     const auto now = this->now();
     std::lock_guard lock(mutex_);
@@ -83,6 +85,7 @@ class basic_memory_lease_store {
     return true;
   }
 
+  /// As the concept says.
   renewal renew(const std::string& id, const std::string& who, std::chrono::nanoseconds ttl) {
     const auto now = this->now();
     std::lock_guard lock(mutex_);
@@ -93,12 +96,14 @@ class basic_memory_lease_store {
     return renewal::renewed;
   }
 
+  /// As the concept says.
   void release(const std::string& id, const std::string& who) {
     std::lock_guard lock(mutex_);
     if (const auto found = records_.find(id); found != records_.end() && found->second.who == who)
       records_.erase(found);
   }
 
+  /// As the concept says.
   std::optional<std::string> owner(const std::string& id) {
     const auto now = this->now();
     std::lock_guard lock(mutex_);
@@ -139,6 +144,7 @@ class basic_memory_lease_store {
   std::size_t drop_at_ = 64;
 };
 
+/// The one to use.
 using memory_lease_store = basic_memory_lease_store<>;
 
 }  // namespace sandbox

@@ -72,6 +72,7 @@ class provider_front {
   /// when something is left, which `stats().leftover` names and the next call tries again. Never throws.
   teardown_status shutdown() { return pool_->finish(false); }
 
+  /// What has happened so far, and whether an acquire has a chance: neither shut down nor in a forked child.
   provider_stats stats() const { return pool_->stats(); }
   bool accepting() const noexcept { return pool_->accepting(); }
 

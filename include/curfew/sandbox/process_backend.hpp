@@ -53,6 +53,7 @@ struct process_limits {
   std::uint64_t file_size = std::uint64_t{1} << 30;
 };
 
+/// Of a process_backend.
 struct process_options {
   std::vector<std::string> command = {"/bin/sh", "-c", "exec sleep 2147483647"};  ///< the program that leads the group
   std::string root;  ///< where the directories are made; empty: ${TMPDIR:-/tmp}/curfew-<uid>-<pid>-<random>
@@ -396,6 +397,7 @@ class basic_process_backend {
   std::unique_ptr<everything> all_;
 };
 
+/// The one to use.
 using process_backend = basic_process_backend<>;
 
 }  // namespace sandbox

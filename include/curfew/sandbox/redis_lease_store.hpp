@@ -38,6 +38,7 @@
 CURFEW_BEGIN_NAMESPACE
 namespace sandbox {
 
+/// Where the server is, and how long an answer may take.
 struct redis_options {
   std::string host = "127.0.0.1";
   int port = 6379;
@@ -73,18 +74,22 @@ class basic_redis_lease_store {
   basic_redis_lease_store(const basic_redis_lease_store&) = delete;
   basic_redis_lease_store& operator=(const basic_redis_lease_store&) = delete;
 
+  /// As the concept lease_store says, each in one script on the server; lease_store_error when it cannot be asked.
   bool take(const std::string& id, const std::string& who, std::chrono::nanoseconds ttl) {
     return number(run(take_script, id, {who, milliseconds(ttl)})) == 1;
   }
+  /// As take().
   bool claim(const std::string& id, const std::string& who, std::chrono::nanoseconds ttl, bool destroying) {
     return number(run(claim_script, id, {who, milliseconds(ttl), destroying ? "1" : "0"})) == 1;
   }
+  /// As take().
   renewal renew(const std::string& id, const std::string& who, std::chrono::nanoseconds ttl) {
     const long long verdict = number(run(renew_script, id, {who, milliseconds(ttl)}));
     return verdict == 1 ? renewal::renewed : verdict == 0 ? renewal::lapsed : renewal::lost;
   }
   void release(const std::string& id, const std::string& who) { number(run(release_script, id, {who})); }
 
+  /// As take().
   std::optional<std::string> owner(const std::string& id) {
     const reply answer = run(owner_script, id, {});
     if (answer->type == REDIS_REPLY_NIL) return {};
@@ -209,6 +214,7 @@ class basic_redis_lease_store {
   long process_ = detail::process_id();
 };
 
+/// The one to use.
 using redis_lease_store = basic_redis_lease_store<>;
 
 }  // namespace sandbox

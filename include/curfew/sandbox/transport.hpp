@@ -51,6 +51,7 @@ class basic_socket_transport {
  public:
   static constexpr bool speaks_https = false;
 
+  /// One exchange on a connection of its own, within the time of the request; transport_error otherwise.
   http_response send(const http_request& request) const {
     detail::check_request(request, "socket_transport");
     const detail::http_url url = detail::parse_url(request.url, "socket_transport");
@@ -177,6 +178,7 @@ class basic_socket_transport {
 #endif
 };
 
+/// The one to use.
 using socket_transport = basic_socket_transport<>;
 
 }  // namespace sandbox

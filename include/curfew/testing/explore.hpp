@@ -51,6 +51,7 @@
 CURFEW_BEGIN_NAMESPACE
 namespace testing {
 
+/// Of one explore(). The bounds are per schedule.
 struct explore_options {
   std::string name = "body";            ///< in replay strings; without colons
   search how = search::reduced;         ///< see `search`
@@ -72,6 +73,7 @@ struct explore_options {
   std::string replay = {};  ///< not empty: only this one; the environment's CURFEW_REPLAY does the same
 };
 
+/// What explore() found. True when nothing went wrong; `complete` says whether that is a proof.
 struct exploration {
   fault what = fault::none;
   std::string message;

@@ -55,6 +55,7 @@ inline void disturb() noexcept {
 
 }  // namespace engine
 
+/// std_sync with seeded delays before its operations, for stress.
 struct noise_sync : std_sync {
   template <class T>
   class atomic {

@@ -39,6 +39,7 @@ enum class fault : unsigned char {
   inconclusive          ///< race harness: too little overlap to mean anything
 };
 
+/// The name of the value, as it is spelled in the enumeration.
 constexpr const char* to_string(fault what) noexcept {
   constexpr const char* names[] = {"none",
                                    "check_failed",

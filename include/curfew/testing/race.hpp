@@ -49,6 +49,7 @@
 CURFEW_BEGIN_NAMESPACE
 namespace testing {
 
+/// Of one race().
 struct race_options {
   const char* name = "body";
   double seconds = 1.0;                    ///< of rounds, for each number of threads
@@ -59,6 +60,7 @@ struct race_options {
   bool print = true;                       ///< what went wrong, to stderr
 };
 
+/// What a race() found. True when nothing went wrong and enough rounds overlapped.
 struct race_result {
   fault what = fault::none;
   std::string message;
@@ -70,6 +72,7 @@ struct race_result {
   std::string replay;  ///< how to ask for the same input again
 
   explicit operator bool() const noexcept { return what == fault::none; }
+  /// One line, and one with the message if there is one.
   std::string summary() const {
     std::string text = what == fault::none ? "passed" : to_string(what);
     text += ": " + std::to_string(rounds) + " rounds, " + std::to_string(overlapped) + " overlapped, " +

@@ -41,6 +41,7 @@ bool add_on_processor(const atomic<T>& gate, Admits admits, Cell cell, int delta
 
 }  // namespace model
 
+/// model_sync on a machine with restartable sequences: for the fence backend that uses them.
 struct restartable_model_sync : model_sync {
   template <class Cells>
   static constexpr detail::rseq_place restartable() noexcept {
