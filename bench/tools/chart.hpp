@@ -4,7 +4,7 @@
 /// \file
 /// bench/charts.txt: which rows stand together in a chart, and the same as a table of Markdown.
 ///
-///     chart | name | bars or lines | log or linear | metric's unit | factor from the metric to the unit | title
+///     chart | name | bars, lines or table | log or linear | metric's unit | factor from the metric to the unit | title
 ///     series | label=value | ...        for each, the $ in the keys below becomes the value
 ///     row | label | key                 a key of results::find()
 ///
@@ -30,7 +30,7 @@ namespace bench_tools {
 
 struct chart {
   std::string name, unit, title;
-  bool lines = false, logarithmic = false;
+  bool drawn = true, lines = false, logarithmic = false;  // a table is not drawn
   double factor = 1;
   std::vector<std::pair<std::string, std::string>> series;  // label, value
   std::vector<std::pair<std::string, std::string>> rows;    // label, key
@@ -45,8 +45,15 @@ inline std::vector<chart> read_charts(std::string_view text) {
   std::vector<chart> charts;
   for (const auto& fields : read_table(text)) {
     if (fields[0] == "chart" && fields.size() == 7) {
-      charts.push_back(
-          {fields[1], fields[4], fields[6], fields[2] == "lines", fields[3] == "log", std::stod(fields[5]), {}, {}});
+      chart each;
+      each.name = fields[1];
+      each.drawn = fields[2] != "table";
+      each.lines = fields[2] == "lines";
+      each.logarithmic = fields[3] == "log";
+      each.unit = fields[4];
+      each.factor = std::stod(fields[5]);
+      each.title = fields[6];
+      charts.push_back(std::move(each));
     } else if (fields[0] == "series" && !charts.empty()) {
       for (std::size_t i = 1; i < fields.size(); ++i) {
         const auto equals = fields[i].find('=');
@@ -201,13 +208,15 @@ class svg {
   }
 
   void bars(double bottom, double bar, double group) {
+    double x_of_legend = left;
     for (std::size_t i = 0; i < chart_.series.size() && chart_.series.size() > 1; ++i) {
-      legend(i, left + 110 * static_cast<double>(i), 46, chart_.series[i].first);
+      legend(i, x_of_legend, 46, chart_.series[i].first);
+      x_of_legend += 40 + 6.5 * static_cast<double>(chart_.series[i].first.size());
     }
     for (const double at : ticks()) {
       const double x = left + part(at) * (right - left);
       line(x, 58, x, bottom, "grid");
-      label(x, bottom + 15, "tick", short_number(at));
+      label(x, bottom + 15, "tick", plain_number(at));
     }
     label(left, bottom + 32, "plain", chart_.unit + (chart_.logarithmic ? ", logarithmic" : ""));
     for (std::size_t i = 0; i < rows_.size(); ++i) {
@@ -237,7 +246,7 @@ class svg {
     const auto y_of = [&](double value) { return bottom - part(value) * (bottom - top); };
     for (const double at : ticks()) {
       line(begin, y_of(at), end, y_of(at), "grid");
-      label(begin - 8, y_of(at) + 4, "name", short_number(at));
+      label(begin - 8, y_of(at) + 4, "name", plain_number(at));
     }
     for (std::size_t k = 0; k < chart_.series.size(); ++k) {
       line(x_of(k), top, x_of(k), bottom, "grid");

@@ -106,7 +106,7 @@ inline const char* in_words(verdict of) {
 }
 
 inline std::string goal_in_words(const goal& of) {
-  return (of.at_most ? "at most " : "at least ") + short_number(of.value) + " " + of.unit;
+  return (of.at_most ? "at most " : "at least ") + plain_number(of.value) + " " + of.unit;
 }
 
 }  // namespace bench_tools

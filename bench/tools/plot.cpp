@@ -18,7 +18,7 @@ int main(int count, char** arguments) try {
   using namespace bench_tools;
   const results run = from_text(read_file(arguments[1]));
   for (const auto& each : read_charts(read_file(arguments[2]))) {
-    if (!measured_rows(each, run).empty()) {
+    if (each.drawn && !measured_rows(each, run).empty()) {
       write_file(std::string(arguments[3]) + "/" + each.name + ".svg", to_svg(each, run));
     }
   }

@@ -83,6 +83,13 @@ inline std::string short_number(double value) {
   return text;
 }
 
+/// As it would be written by hand: 10, 1.15, 1000000.
+inline std::string plain_number(double value) {
+  char text[64];
+  std::snprintf(text, sizeof text, "%.8g", value);
+  return text;
+}
+
 /// Adds what \p text, of one run of one program, says. Each row is named \p program / and the name it has there.
 inline void read_google(results& into, const std::string& program, std::string_view text) {
   // What is neither a counter nor one of the two times.
