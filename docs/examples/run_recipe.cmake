@@ -1,0 +1,22 @@
+# Runs a recipe, and compares what it prints with what docs/recipes.md says it prints:
+# cmake -DRECIPE=<name> -DCOMMAND=<program> -DARGUMENTS=<...> -P run_recipe.cmake
+
+cmake_minimum_required(VERSION 3.25)
+execute_process(COMMAND ${COMMAND} ${ARGUMENTS} RESULT_VARIABLE status OUTPUT_VARIABLE printed)
+if(NOT status EQUAL 0)
+  message(FATAL_ERROR "${RECIPE} ended with ${status}:\n${printed}")
+endif()
+file(READ ${CMAKE_CURRENT_LIST_DIR}/../recipes.md page)
+set(marker "<!-- printed by ${RECIPE} -->\n```text\n")
+string(FIND "${page}" "${marker}" at)
+if(at EQUAL -1)
+  message(FATAL_ERROR "docs/recipes.md does not show what ${RECIPE} prints; it printed:\n${printed}")
+endif()
+string(LENGTH "${marker}" length)
+math(EXPR at "${at} + ${length}")
+string(SUBSTRING "${page}" ${at} -1 page)
+string(FIND "${page}" "```" end)
+string(SUBSTRING "${page}" 0 ${end} expected)
+if(NOT printed STREQUAL expected)
+  message(FATAL_ERROR "${RECIPE} printed:\n${printed}\nand docs/recipes.md says:\n${expected}")
+endif()
