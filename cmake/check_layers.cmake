@@ -6,9 +6,9 @@ cmake_minimum_required(VERSION 3.25)
 include(${CMAKE_CURRENT_LIST_DIR}/checks.cmake)
 
 # The part a header belongs to, and the part's layer. First match wins; the names are relative to include/curfew.
-#   0 version, config   1 detail   2 primitives   3 second-tier parts   4 sandbox   5 testing   6 umbrella
+#   0 version, config, exceptions   1 detail   2 primitives   3 second-tier parts   4 sandbox   5 testing   6 umbrella
 set(parts
-    "version|detail/config=base=0"
+    "version|detail/(config|exceptions)=base=0"
     "detail/(drain|drain_awaitable|compact_core|striped_core|traced_core|occupants)=admission_fence=2"
     "detail/(singleton_.+|creation_.+)=guarded_singleton=2"
     "detail/signal_.+=signals=2"
@@ -76,6 +76,9 @@ set(banned_names
     "std::thread::[a-hj-z]"
     "(steady|system|high_resolution)_clock::now"
     "pthread_(create|mutex|cond|join|detach)")
+
+# The core compiles without exceptions, so one header alone says throw, try and catch.
+set(exceptions_header detail/exceptions)
 
 # Thin means thin: the providers leave these to the primitives, and no header outgrows its budget of code lines.
 set(pure_headers sandbox/aio sandbox/e2b)
@@ -192,6 +195,8 @@ function(check_header header)
   set(code_lines 0)
   set(depth 0) # of conditional blocks, the include guard among them
   set(platform 0) # the depth at which a conditional on the platform stands, 0 outside
+  set(with_exceptions 0) # the same for the one conditional in the umbrella that may hold own includes: its last
+  set(umbrella_ended FALSE)
   foreach(raw IN LISTS lines)
     math(EXPR number "${number} + 1")
     set(where ${path}:${number})
@@ -206,10 +211,17 @@ function(check_header header)
       if(line MATCHES "^# *if (CURFEW_POSIX|defined\\(__(linux|APPLE)__\\))" AND platform EQUAL 0)
         set(platform ${depth})
       endif()
+      if(layer EQUAL 6 AND line STREQUAL "#if CURFEW_EXCEPTIONS")
+        set(with_exceptions ${depth})
+      endif()
       continue()
     elseif(line MATCHES "^# *endif")
       if(depth EQUAL platform)
         set(platform 0)
+      endif()
+      if(depth EQUAL with_exceptions)
+        set(with_exceptions 0)
+        set(umbrella_ended TRUE)
       endif()
       math(EXPR depth "${depth} - 1")
       continue()
@@ -218,8 +230,11 @@ function(check_header header)
         curfew_complain(${where} "include in quotes: own headers are <curfew/...>")
       elseif(raw MATCHES "^#include <curfew/([a-z0-9_/]+)\\.hpp>$")
         set(to ${CMAKE_MATCH_1})
-        if(depth GREATER 1)
+        if(depth GREATER 1 AND NOT with_exceptions EQUAL depth)
           curfew_complain(${where} "own include inside a conditional")
+        endif()
+        if(umbrella_ended)
+          curfew_complain(${where} "own include after those that need exceptions: what they hold would be lost")
         endif()
         check_edge(${where} ${part} ${layer} ${to})
       elseif(line MATCHES "<curfew/")
@@ -244,6 +259,9 @@ function(check_header header)
     endif()
     if(line MATCHES "atomic_(thread|signal)_fence")
       curfew_complain(${where} "standalone fence")
+    endif()
+    if(layer LESS 4 AND NOT name STREQUAL exceptions_header AND line MATCHES "(^|[^a-zA-Z_])(throw|try|catch)([^a-zA-Z_]|$)")
+      curfew_complain(${where} "'${CMAKE_MATCH_2}': the core says it with the macros of ${exceptions_header}.hpp")
     endif()
     if(NOT name IN_LIST seam)
       foreach(pattern IN LISTS banned_names)

@@ -13,6 +13,7 @@ set(CURFEW_HEADERS
     curfew/detail/docker_port.hpp
     curfew/detail/drain.hpp
     curfew/detail/drain_awaitable.hpp
+    curfew/detail/exceptions.hpp
     curfew/detail/http_message.hpp
     curfew/detail/http_private.hpp
     curfew/detail/http_rest.hpp
@@ -55,6 +56,7 @@ set(CURFEW_HEADERS
     curfew/detail/singleton_domain.hpp
     curfew/detail/singleton_engine.hpp
     curfew/detail/singleton_handle.hpp
+    curfew/detail/stop_token.hpp
     curfew/detail/striped_core.hpp
     curfew/detail/sync.hpp
     curfew/detail/sync_windows.hpp

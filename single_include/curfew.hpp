@@ -117,11 +117,23 @@
 #error "curfew needs C++20: compile with -std=c++20 or later"
 #endif
 
+#if defined(__cpp_exceptions) || defined(_CPPUNWIND)
+#define CURFEW_EXCEPTIONS 1
+#else
+#define CURFEW_EXCEPTIONS 0
+#endif
+
 // The inline namespace is an ABI epoch: bumped when a layout or a protocol changes, and not otherwise, so that two
-// objects of one program that were built against different epochs do not merge each other's inline functions.
+// objects of one program that were built against different epochs do not merge each other's inline functions. Nor may
+// those that throw be merged with those that terminate instead, so code without exceptions has a name of its own.
+#if CURFEW_EXCEPTIONS
+#define CURFEW_ABI abi1
+#else
+#define CURFEW_ABI abi1_no_exceptions
+#endif
 #define CURFEW_BEGIN_NAMESPACE \
   namespace curfew {           \
-  inline namespace abi1 {
+  inline namespace CURFEW_ABI {
 #define CURFEW_END_NAMESPACE \
   }                          \
   }
@@ -1560,6 +1572,64 @@ CURFEW_END_NAMESPACE
 #endif  // CURFEW_DETAIL_DRAIN_AWAITABLE_HPP
 // ---- end curfew/detail/drain_awaitable.hpp
 
+// ---- begin curfew/detail/exceptions.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// Exceptions where the compiler has them, and the same code where it has not (`-fno-exceptions`): there, what would
+/// throw ends the process with a message that names the error, and what would catch is compiled but never runs. The
+/// headers of the core say throw, try and catch only through these macros; `cmake/check_layers.cmake` sees to it.
+
+#ifndef CURFEW_DETAIL_EXCEPTIONS_HPP
+#define CURFEW_DETAIL_EXCEPTIONS_HPP
+
+// curfew/detail/config.hpp: above
+
+#if CURFEW_EXCEPTIONS
+
+#define CURFEW_THROW(...) throw __VA_ARGS__
+#define CURFEW_RETHROW throw
+#define CURFEW_TRY try
+#define CURFEW_CATCH(type, name) catch (const type& name)
+#define CURFEW_CATCH_ALL catch (...)
+
+#else
+
+// `if constexpr`, so that no compiler takes what follows a block that returns for a way out without a result.
+#define CURFEW_THROW(...) ::curfew::detail::cannot_throw(#__VA_ARGS__, __VA_ARGS__)
+#define CURFEW_RETHROW ::std::terminate()
+#define CURFEW_TRY if constexpr (true)
+#define CURFEW_CATCH(type, name) else if (const type& name = ::curfew::detail::never_caught<type>(); true)
+#define CURFEW_CATCH_ALL else
+
+CURFEW_BEGIN_NAMESPACE
+namespace detail {
+
+/// What a throw is without exceptions: prints `curfew: cannot throw <type>: <what>` to stderr and terminates.
+/// \p expression is the source text of the thrown expression; its type is what comes before the first bracket.
+template <class Error>
+[[noreturn]] CURFEW_COLD void cannot_throw(const char* expression, const Error& error) noexcept {
+  int length = 0;
+  while (expression[length] != '\0' && expression[length] != '(' && expression[length] != '{') ++length;
+  std::fprintf(stderr, "curfew: cannot throw %.*s: %s\n", length, expression, error.what());
+  std::terminate();
+}
+
+/// What a handler that never runs is given to name.
+template <class Error>
+[[noreturn]] const Error& never_caught() noexcept {
+  std::terminate();
+}
+
+}  // namespace detail
+CURFEW_END_NAMESPACE
+
+#endif  // CURFEW_EXCEPTIONS
+
+#endif  // CURFEW_DETAIL_EXCEPTIONS_HPP
+// ---- end curfew/detail/exceptions.hpp
+
 // ---- begin curfew/detail/occupants.hpp
 // SPDX-License-Identifier: MIT
 // Copyright (c) 2026 the curfew authors
@@ -2456,7 +2526,7 @@ class basic_fence : Trace {
   }
 
  private:
-  [[noreturn]] CURFEW_COLD void refuse() const { throw admission_refused(name()); }
+  [[noreturn]] CURFEW_COLD void refuse() const { CURFEW_THROW(admission_refused(name())); }
 
   [[noreturn]] CURFEW_COLD void fail_listing(std::uint64_t count) const noexcept {
     detail::report_occupied(kind, name(), count);
@@ -2600,6 +2670,8 @@ CURFEW_END_NAMESPACE
 #include <utility>
 
 // curfew/detail/config.hpp: above
+
+// curfew/detail/exceptions.hpp: above
 
 // ---- begin curfew/detail/singleton_core.hpp
 // SPDX-License-Identifier: MIT
@@ -3610,13 +3682,13 @@ class singleton_engine {
           if constexpr (mode() == creation_mode::single_flight) mine.fly_locked();
         }
       }
-      if (sealed_now) throw singleton_sealed(name_);
-      if (!circle.empty()) throw recursive_creation(circle.to_string());
+      if (sealed_now) CURFEW_THROW(singleton_sealed(name_));
+      if (!circle.empty()) CURFEW_THROW(recursive_creation(circle.to_string()));
 
       Sync::here("singleton.create.begun");
       spare candidate(c);
       candidate->instance = traits_.make();
-      if (!candidate->instance) throw std::logic_error(std::string("curfew: make returned null: ") + name_);
+      if (!candidate->instance) CURFEW_THROW(std::logic_error(std::string("curfew: make returned null: ") + name_));
       Sync::here("singleton.create.made");
       if (block* const made = conclude(c, candidate, mine, birth); made != nullptr) return made;
     }
@@ -3655,9 +3727,10 @@ class singleton_engine {
       }
       if constexpr (has_start) {
         Sync::here("singleton.create.starting");
-        try {
+        CURFEW_TRY {
           traits_.start(*candidate->instance);
-        } catch (...) {
+        }
+        CURFEW_CATCH_ALL {
           failure = std::current_exception();
         }
         Sync::here("singleton.create.started");
@@ -3718,7 +3791,7 @@ class singleton_engine {
   /// Makes \p next current the way \p install says, which also says what that detached.
   template <class Install>
   block* place(std::unique_ptr<T> next, const char* what, Install install) {
-    if (!next) throw std::invalid_argument(std::string("curfew: ") + what + " was given null: " + name_);
+    if (!next) CURFEW_THROW(std::invalid_argument(std::string("curfew: ") + what + " was given null: " + name_));
     core& c = ensured();
     spare filled(c);
     filled->instance = std::move(next);
@@ -3733,32 +3806,34 @@ class singleton_engine {
         taken = install(c, filled.installed());
       }
     }
-    if (refused) throw singleton_sealed(name_);
+    if (refused) CURFEW_THROW(singleton_sealed(name_));
     if (taken != nullptr) c.close(*taken);
     return taken;
   }
 
   void tear_down(T& instance, teardown_reason reason) {
-    try {
+    CURFEW_TRY {
       if (reason == teardown_reason::reset) {
         if constexpr (has_on_reset) traits_.on_reset(instance);
       } else {
         if constexpr (has_on_shutdown) traits_.on_shutdown(instance, reason);
       }
-    } catch (...) {
+    }
+    CURFEW_CATCH_ALL {
       {
         core& c = *existing();
         const section locked(*c.home);
         ++c.stats.teardown_errors;
       }
-      throw;
+      CURFEW_RETHROW;
     }
   }
 
   void tear_down_quietly(T& instance, teardown_reason reason) noexcept {
-    try {
+    CURFEW_TRY {
       tear_down(instance, reason);
-    } catch (...) {
+    }
+    CURFEW_CATCH_ALL {
       if constexpr (has_on_error) traits_.on_error(std::current_exception(), reason);
     }
   }
@@ -3809,6 +3884,8 @@ CURFEW_END_NAMESPACE
 // curfew/detail/cancel_shield.hpp: above
 
 // curfew/detail/config.hpp: above
+
+// curfew/detail/exceptions.hpp: above
 
 // curfew/detail/lot.hpp: above
 
@@ -3874,9 +3951,10 @@ class detach_slot {
   ~detach_slot() {
     // Without the lock: nobody else is inside, unless this is a forked child, where who held it is gone.
     sealed_ = true;
-    try {
+    CURFEW_TRY {
       end(std::move(cell_), teardown_reason::sealed);
-    } catch (...) {  // nobody to tell
+    }
+    CURFEW_CATCH_ALL {  // nobody to tell
     }
   }
 
@@ -4430,7 +4508,6 @@ CURFEW_END_NAMESPACE
 #include <mutex>
 #include <optional>
 #include <stdexcept>
-#include <stop_token>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -4439,6 +4516,8 @@ CURFEW_END_NAMESPACE
 // curfew/admission_fence.hpp: above
 
 // curfew/detail/config.hpp: above
+
+// curfew/detail/exceptions.hpp: above
 
 // ---- begin curfew/detail/lifespan_core.hpp
 // SPDX-License-Identifier: MIT
@@ -4455,6 +4534,8 @@ CURFEW_END_NAMESPACE
 #include <mutex>
 
 // curfew/detail/config.hpp: above
+
+// curfew/detail/exceptions.hpp: above
 
 // ---- begin curfew/detail/lifespan_exit.hpp
 // SPDX-License-Identifier: MIT
@@ -4473,6 +4554,8 @@ CURFEW_END_NAMESPACE
 #include <mutex>
 
 // curfew/detail/config.hpp: above
+
+// curfew/detail/exceptions.hpp: above
 
 // ---- begin curfew/detail/signal_table.hpp
 // SPDX-License-Identifier: MIT
@@ -4772,7 +4855,7 @@ void flush_stdio(std::chrono::milliseconds limit = std::chrono::milliseconds(100
     typename Sync::condition_variable ended;
     bool over = false;
   };
-  try {
+  CURFEW_TRY {
     const auto shared = std::make_shared<progress>();
     typename Sync::thread([shared] {
       std::fflush(stdout);
@@ -4783,7 +4866,8 @@ void flush_stdio(std::chrono::milliseconds limit = std::chrono::milliseconds(100
     }).detach();
     std::unique_lock lock(shared->mutex);
     shared->ended.wait_until(lock, Sync::clock::now() + limit, [&] { return shared->over; });
-  } catch (...) {  // no thread: better to lose a line than not to leave
+  }
+  CURFEW_CATCH_ALL {  // no thread: better to lose a line than not to leave
   }
 }
 
@@ -4822,12 +4906,13 @@ CURFEW_END_NAMESPACE
 #include <mutex>
 #include <optional>
 #include <stdexcept>
-#include <stop_token>
 #include <string>
 #include <utility>
 #include <vector>
 
 // curfew/detail/config.hpp: above
+
+// curfew/detail/exceptions.hpp: above
 
 // ---- begin curfew/detail/lifespan_engine.hpp
 // SPDX-License-Identifier: MIT
@@ -4848,12 +4933,13 @@ CURFEW_END_NAMESPACE
 #include <optional>
 #include <span>
 #include <stdexcept>
-#include <stop_token>
 #include <string>
 #include <utility>
 #include <vector>
 
 // curfew/detail/config.hpp: above
+
+// curfew/detail/exceptions.hpp: above
 
 // ---- begin curfew/detail/lifespan_graph.hpp
 // SPDX-License-Identifier: MIT
@@ -4880,6 +4966,8 @@ CURFEW_END_NAMESPACE
 
 // curfew/detail/config.hpp: above
 
+// curfew/detail/exceptions.hpp: above
+
 // ---- begin curfew/detail/lifespan_types.hpp
 // SPDX-License-Identifier: MIT
 // Copyright (c) 2026 the curfew authors
@@ -4896,11 +4984,32 @@ CURFEW_END_NAMESPACE
 #include <functional>
 #include <mutex>
 #include <stdexcept>
-#include <stop_token>
 #include <string>
 #include <vector>
 
 // curfew/detail/config.hpp: above
+
+// ---- begin curfew/detail/stop_token.hpp
+// SPDX-License-Identifier: MIT
+// Copyright (c) 2026 the curfew authors
+
+/// \file
+/// std::stop_token, or a sentence that says why it is missing: libc++ has it from LLVM 18 on, at first only with a
+/// flag. Of the primitives, ordered_lifespan and periodic_worker need it.
+
+#ifndef CURFEW_DETAIL_STOP_TOKEN_HPP
+#define CURFEW_DETAIL_STOP_TOKEN_HPP
+
+#include <version>
+
+#if defined(__cpp_lib_jthread)
+#include <stop_token>
+#else
+#error "std::stop_token is missing (libc++: from LLVM 18 on, with -fexperimental-library)"
+#endif
+
+#endif  // CURFEW_DETAIL_STOP_TOKEN_HPP
+// ---- end curfew/detail/stop_token.hpp
 
 // curfew/detail/sync.hpp: above
 
@@ -5148,8 +5257,8 @@ struct stage_layer {
 inline void check_budgets(const lifespan_options& options) {
   const auto check = [&](const char* what, std::chrono::nanoseconds span, bool may_be_zero) {
     if (span < std::chrono::nanoseconds::zero() || (!may_be_zero && span == std::chrono::nanoseconds::zero())) {
-      throw bad_graph("lifespan '" + options.name + "': " + what + " must " +
-                      (may_be_zero ? "not be negative" : "be positive"));
+      CURFEW_THROW(bad_graph("lifespan '" + options.name + "': " + what + " must " +
+                             (may_be_zero ? "not be negative" : "be positive")));
     }
   };
   check("start_budget", options.start_budget, false);
@@ -5194,12 +5303,12 @@ inline std::vector<stage_layer> make_layers(const stage_list& stages) {
   std::map<std::string_view, std::size_t> by_name;
   for (std::size_t i = 0; i != stages.size(); ++i) {
     const auto& stage = *stages[i];
-    if (stage.name.empty()) throw bad_graph("stage number " + std::to_string(i + 1) + " has an empty name");
-    if (!by_name.emplace(stage.name, i).second) throw bad_graph("two stages are called '" + stage.name + "'");
+    if (stage.name.empty()) CURFEW_THROW(bad_graph("stage number " + std::to_string(i + 1) + " has an empty name"));
+    if (!by_name.emplace(stage.name, i).second) CURFEW_THROW(bad_graph("two stages are called '" + stage.name + "'"));
     for (std::size_t p = 0; p != phase_count; ++p) {
       if (stage.budgets[p] && *stage.budgets[p] <= std::chrono::nanoseconds::zero()) {
-        throw bad_graph("stage '" + stage.name + "': the " + to_string(static_cast<lifespan_phase>(p)) +
-                        " budget must be positive");
+        CURFEW_THROW(bad_graph("stage '" + stage.name + "': the " + to_string(static_cast<lifespan_phase>(p)) +
+                               " budget must be positive"));
       }
     }
   }
@@ -5210,7 +5319,7 @@ inline std::vector<stage_layer> make_layers(const stage_list& stages) {
     for (const auto& name : stages[i]->after) {
       const auto found = by_name.find(name);
       if (found == by_name.end()) {
-        throw bad_graph("stage '" + stages[i]->name + "' comes after '" + name + "', which does not exist");
+        CURFEW_THROW(bad_graph("stage '" + stages[i]->name + "' comes after '" + name + "', which does not exist"));
       }
       before[i].push_back(found->second);
       behind[found->second].push_back(i);
@@ -5233,7 +5342,8 @@ inline std::vector<stage_layer> make_layers(const stage_list& stages) {
   }
   if (free.size() != stages.size()) {
     for (std::size_t i = 0; i != stages.size(); ++i) {
-      if (missing[i] != 0) throw bad_graph("stages form a cycle: " + describe_cycle(stages, before, missing, i));
+      if (missing[i] != 0)
+        CURFEW_THROW(bad_graph("stages form a cycle: " + describe_cycle(stages, before, missing, i)));
     }
   }
   std::vector<stage_layer> layers(depths);
@@ -5277,6 +5387,8 @@ CURFEW_END_NAMESPACE
 
 // curfew/detail/config.hpp: above
 
+// curfew/detail/exceptions.hpp: above
+
 // curfew/detail/lifespan_graph.hpp: above
 
 // ---- begin curfew/detail/lifespan_hook.hpp
@@ -5295,12 +5407,13 @@ CURFEW_END_NAMESPACE
 #include <exception>
 #include <memory>
 #include <stdexcept>
-#include <stop_token>
 #include <string>
 #include <utility>
 #include <vector>
 
 // curfew/detail/config.hpp: above
+
+// curfew/detail/exceptions.hpp: above
 
 // ---- begin curfew/detail/lifespan_control.hpp
 // SPDX-License-Identifier: MIT
@@ -5327,7 +5440,6 @@ CURFEW_END_NAMESPACE
 #include <mutex>
 #include <optional>
 #include <stdexcept>
-#include <stop_token>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -5336,6 +5448,8 @@ CURFEW_END_NAMESPACE
 #include <vector>
 
 // curfew/detail/config.hpp: above
+
+// curfew/detail/exceptions.hpp: above
 
 // ---- begin curfew/detail/leaked.hpp
 // SPDX-License-Identifier: MIT
@@ -5457,6 +5571,8 @@ CURFEW_END_NAMESPACE
 
 // curfew/detail/config.hpp: above
 
+// curfew/detail/exceptions.hpp: above
+
 // curfew/detail/lifespan_frame.hpp: above
 
 // curfew/detail/lifespan_types.hpp: above
@@ -5493,7 +5609,7 @@ class lifespan_observers {
   /// \p owner: the lifespan, for frames.
   void tell(const void* owner, lifespan_event_kind kind, const std::string& stage, lifespan_phase phase,
             stage_outcome outcome, int signo, std::chrono::nanoseconds elapsed, lifespan_state state) noexcept {
-    try {
+    CURFEW_TRY {
       if (!all()) return;
       lifespan_event event{kind, stage, phase, outcome, signo, elapsed, state};
       {
@@ -5505,7 +5621,8 @@ class lifespan_observers {
         telling_ = true;
       }
       tell_all(owner, event);
-    } catch (...) {  // no memory to say it
+    }
+    CURFEW_CATCH_ALL {  // no memory to say it
       count_error();
     }
   }
@@ -5533,9 +5650,10 @@ class lifespan_observers {
     for (;;) {
       const std::shared_ptr<const list> observers = all();
       for (std::size_t i = 0; observers && i != observers->size(); ++i) {
-        try {
+        CURFEW_TRY {
           (*observers)[i](event);
-        } catch (...) {
+        }
+        CURFEW_CATCH_ALL {
           count_error();
         }
       }
@@ -5583,6 +5701,8 @@ CURFEW_END_NAMESPACE
 #include <vector>
 
 // curfew/detail/config.hpp: above
+
+// curfew/detail/exceptions.hpp: above
 
 // ---- begin curfew/detail/lifespan_json.hpp
 // SPDX-License-Identifier: MIT
@@ -5712,11 +5832,13 @@ inline std::string milliseconds_text(std::chrono::nanoseconds span) {
 
 inline std::string error_text(const std::exception_ptr& error) {
   if (!error) return {};
-  try {
+  CURFEW_TRY {
     std::rethrow_exception(error);
-  } catch (const std::exception& e) {
+  }
+  CURFEW_CATCH(std::exception, e) {
     return e.what();
-  } catch (...) {
+  }
+  CURFEW_CATCH_ALL {
     return "an exception that is not a std::exception";
   }
 }
@@ -5851,6 +5973,8 @@ CURFEW_END_NAMESPACE
 
 // curfew/detail/config.hpp: above
 
+// curfew/detail/exceptions.hpp: above
+
 // curfew/detail/sync.hpp: above
 
 #if CURFEW_POSIX
@@ -5883,9 +6007,9 @@ class descriptor_wakeup {
   descriptor_wakeup() {
 #if defined(__linux__)
     ends_[0] = ends_[1] = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    if (ends_[0] < 0) throw std::system_error(errno, std::generic_category(), "curfew: eventfd");
+    if (ends_[0] < 0) CURFEW_THROW(std::system_error(errno, std::generic_category(), "curfew: eventfd"));
 #else
-    if (::pipe(ends_) != 0) throw std::system_error(errno, std::generic_category(), "curfew: pipe");
+    if (::pipe(ends_) != 0) CURFEW_THROW(std::system_error(errno, std::generic_category(), "curfew: pipe"));
     for (const int end : ends_) {
       ::fcntl(end, F_SETFD, FD_CLOEXEC);
       ::fcntl(end, F_SETFL, O_NONBLOCK);
@@ -6639,6 +6763,8 @@ CURFEW_END_NAMESPACE
 
 // curfew/detail/signal_wakeup.hpp: above
 
+// curfew/detail/stop_token.hpp: above
+
 // curfew/detail/sync.hpp: above
 
 CURFEW_BEGIN_NAMESPACE
@@ -6661,7 +6787,8 @@ class lifespan_control : public leaked_node {
   explicit lifespan_control(lifespan_options options) : options_(std::move(options)), pid_(process_id()) {
     for (const int signo : options_.owned_signals) {
       if (!is_signal(signo)) {
-        throw std::invalid_argument("lifespan '" + options_.name + "': there is no signal " + std::to_string(signo));
+        CURFEW_THROW(
+            std::invalid_argument("lifespan '" + options_.name + "': there is no signal " + std::to_string(signo)));
       }
       wanted_ |= signal_bit(signo);
     }
@@ -6724,11 +6851,12 @@ class lifespan_control : public leaked_node {
 
   void fail_stage(std::string_view stage, std::exception_ptr error) noexcept {
     if (in_forked_child() || state() == lifespan_state::stopped) return;
-    try {
+    CURFEW_TRY {
       stage_record record{std::string(stage), lifespan_phase::start, stage_outcome::failed, {}, {}, std::move(error)};
       const std::lock_guard lock(mutex_);
       failures_.push_back(std::move(record));
-    } catch (...) {  // no memory for the record: the stop and its exit code still come
+    }
+    CURFEW_CATCH_ALL {  // no memory for the record: the stop and its exit code still come
     }
     stage_failed_.store(true, std::memory_order_seq_cst);
     request_stop(stop_cause::stage_failed, std::nullopt);
@@ -6834,12 +6962,13 @@ class lifespan_control : public leaked_node {
   std::chrono::nanoseconds elapsed() const noexcept { return clock::now() - origin_; }
 
   void add_note(std::initializer_list<std::string_view> parts) noexcept {
-    try {
+    CURFEW_TRY {
       std::string text;
       for (const auto part : parts) text += part;
       const std::lock_guard lock(mutex_);
       notes_.push_back(std::move(text));
-    } catch (...) {  // a remark is not worth more than that
+    }
+    CURFEW_CATCH_ALL {  // a remark is not worth more than that
     }
   }
 
@@ -6869,12 +6998,13 @@ class lifespan_control : public leaked_node {
     if (wanted_ == 0) return;
     const std::uint64_t bits = unblock_signals(wanted_);
     if (bits == 0) return;
-    try {
+    CURFEW_TRY {
       const std::lock_guard lock(mutex_);
       masks_.emplace_back(Sync::self(), bits);
-    } catch (...) {
+    }
+    CURFEW_CATCH_ALL {
       block_signals(bits);
-      throw;
+      CURFEW_RETHROW;
     }
   }
 
@@ -6928,13 +7058,13 @@ class lifespan_control : public leaked_node {
       if ((wanted_ & signal_bit(signo)) != 0) signals += (signals.empty() ? "" : ", ") + signal_name(signo);
     }
     if (result == acquisition::conflict) {
-      throw ownership_conflict("lifespan '" + options_.name + "' cannot own " + signals +
-                               ": another lifespan of this process owns its signals");
+      CURFEW_THROW(ownership_conflict("lifespan '" + options_.name + "' cannot own " + signals +
+                                      ": another lifespan of this process owns its signals"));
     }
     const std::string what =
         "lifespan '" + options_.name + "' cannot own " + (culprit != 0 ? signal_name(culprit) : signals);
-    if (reason == EINVAL) throw std::invalid_argument(what);
-    throw std::system_error(reason, std::generic_category(), what);
+    if (reason == EINVAL) CURFEW_THROW(std::invalid_argument(what));
+    CURFEW_THROW(std::system_error(reason, std::generic_category(), what));
   }
 };
 
@@ -6949,6 +7079,8 @@ CURFEW_END_NAMESPACE
 // curfew/detail/lifespan_report.hpp: above
 
 // curfew/detail/lifespan_types.hpp: above
+
+// curfew/detail/stop_token.hpp: above
 
 // curfew/detail/sync.hpp: above
 
@@ -7066,9 +7198,10 @@ class lifespan_runner : public lifespan_control<Sync>, public std::enable_shared
     }
     typename Sync::thread watcher;
     if (std::any_of(calls.begin(), calls.end(), [](const auto& one) { return one->here; })) {
-      try {
+      CURFEW_TRY {
         watcher = typename Sync::thread([&] { watch(calls); });
-      } catch (...) {
+      }
+      CURFEW_CATCH_ALL {
         this->add_note({"no thread to watch the hooks that run on the controller"});
       }
       for (const auto& one : calls) {
@@ -7120,14 +7253,15 @@ class lifespan_runner : public lifespan_control<Sync>, public std::enable_shared
   /// When there is no thread to be had the hook runs on the controller: late and unbounded beats not at all.
   bool launch(const std::shared_ptr<call>& one) noexcept {
     one->owner = this->shared_from_this();
-    try {
+    CURFEW_TRY {
       one->thread = typename Sync::thread([one] {
         one->held_by_thread = one;
         Sync::at_thread_exit(&lifespan_runner::leave, one.get());
         perform(*one, one->owner.get());
       });
       return true;
-    } catch (const std::exception& e) {
+    }
+    CURFEW_CATCH(std::exception, e) {
       one->owner.reset();
       this->add_note({"stage '", one->stage->name, "': no thread for its ", to_string(one->phase),
                       " hook, it ran on the controller (", e.what(), ")"});
@@ -7138,9 +7272,10 @@ class lifespan_runner : public lifespan_control<Sync>, public std::enable_shared
   static void perform(call& one, const base* owner) noexcept {
     {
       const lifespan_frame<Sync> frame(owner, one.stage->name.c_str());
-      try {
+      CURFEW_TRY {
         one.stage->hooks[index_of(one.phase)](one.context);
-      } catch (...) {
+      }
+      CURFEW_CATCH_ALL {
         one.error = std::current_exception();
       }
     }
@@ -7273,10 +7408,10 @@ class lifespan_runner : public lifespan_control<Sync>, public std::enable_shared
     std::string inside;
     for (const auto& fence : one.stage->fences) {
       if (fence->disarm()) continue;
-      try {
+      CURFEW_TRY {
         inside += (inside.empty() ? "not drained: " : ", ") + fence->occupants();
-      } catch (...) {
       }
+      CURFEW_CATCH_ALL {}
       all = false;
     }
     const stage_outcome of_hook = outcome_of(one, hook_ended);
@@ -7286,10 +7421,10 @@ class lifespan_runner : public lifespan_control<Sync>, public std::enable_shared
       return true;
     }
     if (!one.error) {
-      try {
+      CURFEW_TRY {
         one.error = std::make_exception_ptr(std::runtime_error(inside));
-      } catch (...) {
       }
+      CURFEW_CATCH_ALL {}
     }
     this->emit(lifespan_event_kind::stage_hung, one.stage->name, one.phase, stage_outcome::timed_out, 0,
                one.ended - one.began);
@@ -7318,11 +7453,11 @@ class lifespan_runner : public lifespan_control<Sync>, public std::enable_shared
     if (!one->cut_fired) fire(one);  // there was no grace; a hook that listens should end all the same
     if (one->stage->given_up) one->stage->given_up();
     const auto running = now - one->began;
-    try {
+    CURFEW_TRY {
       abandoned_.push_back("stage '" + one->stage->name + "': " + to_string(one->phase) + what +
                            milliseconds_text(running));
-    } catch (...) {
     }
+    CURFEW_CATCH_ALL {}
     this->emit(lifespan_event_kind::stage_hung, one->stage->name, one->phase, stage_outcome::abandoned, 0, running);
     one->settled = true;
     one->record.outcome = stage_outcome::abandoned;
@@ -7335,12 +7470,13 @@ class lifespan_runner : public lifespan_control<Sync>, public std::enable_shared
   /// run here.
   void fire(const std::shared_ptr<call>& one) noexcept {
     one->cut_fired = true;
-    try {
+    CURFEW_TRY {
       typename Sync::thread([one, self = this->shared_from_this()] {
         const lifespan_frame<Sync> frame(static_cast<const base*>(self.get()), one->stage->name.c_str());
         one->cut.request_stop();
       }).detach();
-    } catch (...) {
+    }
+    CURFEW_CATCH_ALL {
       const lifespan_frame<Sync> frame(static_cast<const base*>(this), one->stage->name.c_str());
       one->cut.request_stop();
     }
@@ -7513,9 +7649,10 @@ class lifespan_plan : public lifespan_runner<Sync> {
   // --- the report
 
   void keep_record(stage_record&& record) noexcept {
-    try {
+    CURFEW_TRY {
       report_.records.push_back(std::move(record));
-    } catch (...) {  // the rest of the report is still true
+    }
+    CURFEW_CATCH_ALL {  // the rest of the report is still true
     }
   }
 
@@ -7545,14 +7682,15 @@ class lifespan_plan : public lifespan_runner<Sync> {
       if ((told_displaced_ & signal_bit(signo)) != 0) continue;
       told_displaced_ |= signal_bit(signo);
       std::string names;
-      try {
+      CURFEW_TRY {
         const std::size_t count = suspects.empty() ? stages_.size() : suspects.size();
         for (std::size_t i = 0; i != count; ++i) {
           names += (i == 0 ? "" : ", ") + stages_[suspects.empty() ? i : suspects[i]]->name;
         }
         report_.displaced_handlers.push_back("the handler of " + signal_name(signo) + " was replaced, " + when + ": " +
                                              names);
-      } catch (...) {  // no memory: the event below still says so
+      }
+      CURFEW_CATCH_ALL {  // no memory: the event below still says so
       }
       this->emit(lifespan_event_kind::handler_displaced, names, lifespan_phase::start, stage_outcome::not_run, signo,
                  this->elapsed());
@@ -7570,10 +7708,10 @@ class lifespan_plan : public lifespan_runner<Sync> {
           if (!owed) continue;
         }
         const bool skipped = !never_started && phase != lifespan_phase::start && phase != lifespan_phase::cleanup;
-        try {
+        CURFEW_TRY {
           keep_record({stages_[i]->name, phase, skipped ? stage_outcome::skipped : stage_outcome::not_run, {}, {}, {}});
-        } catch (...) {
         }
+        CURFEW_CATCH_ALL {}
       }
     }
   }
@@ -7584,18 +7722,19 @@ class lifespan_plan : public lifespan_runner<Sync> {
     report_.abandoned = std::move(this->abandoned_);
     report_.signal = this->request().signal;
     counted_ = this->ledger_->snapshot();
-    try {
+    CURFEW_TRY {
       for (int signo = 1; signo < signal_limit; ++signo) {
         const auto i = static_cast<std::size_t>(signo);
         if (counted_[i] != baseline_[i]) report_.signals[signo] = counted_[i] - baseline_[i];
       }
-    } catch (...) {
     }
+    CURFEW_CATCH_ALL {  // no memory: the counts stay out of the report
+    }
+    report_.observer_errors = this->observers_.errors();
     {
       const std::lock_guard lock(this->mutex_);
       report_.notes = std::move(this->notes_);
     }
-    report_.observer_errors = this->observers_.errors();
     report_.exit_code = exit_code();
     report_.total = this->elapsed();
     Sync::here("lifespan.stop.finished");
@@ -7635,6 +7774,8 @@ CURFEW_END_NAMESPACE
 
 // curfew/detail/lifespan_types.hpp: above
 
+// curfew/detail/stop_token.hpp: above
+
 // curfew/detail/sync.hpp: above
 
 CURFEW_BEGIN_NAMESPACE
@@ -7651,7 +7792,7 @@ class lifespan_engine : public lifespan_plan<Sync> {
 
   std::shared_ptr<stage_node> add(std::string name) {
     if (this->state() != lifespan_state::idle) {
-      throw std::logic_error("lifespan '" + options_.name + "': stage '" + name + "' comes too late");
+      CURFEW_THROW(std::logic_error("lifespan '" + options_.name + "': stage '" + name + "' comes too late"));
     }
     stages_.push_back(std::make_shared<stage_node>(std::move(name)));
     return stages_.back();
@@ -7662,13 +7803,14 @@ class lifespan_engine : public lifespan_plan<Sync> {
     if (this->in_forked_child()) return false;
     if (this->own_frame() != nullptr) return this->state() == lifespan_state::running;
     if (claim(lifespan_state::idle) != claimed::yes) return this->state() == lifespan_state::running;
-    try {
+    CURFEW_TRY {
       this->prepare();
       this->unblock_here();
-    } catch (...) {
+    }
+    CURFEW_CATCH_ALL {
       calls_.clear();
       let_go();
-      throw;
+      CURFEW_RETHROW;
     }
     const bool up = run_start();
     let_go();
@@ -7913,10 +8055,10 @@ class lifespan_engine : public lifespan_plan<Sync> {
       this->park(seen, until);
     }
     this->any_abandoned_ = true;
-    try {
+    CURFEW_TRY {
       this->abandoned_.push_back("the reload function (on_hangup): still running after the stop was requested");
-    } catch (...) {
     }
+    CURFEW_CATCH_ALL {}
   }
 
   /// Stays up, but not ready, for a while: only for the two requests that leave time for it.
@@ -7987,6 +8129,8 @@ CURFEW_END_NAMESPACE
 
 // curfew/detail/lifespan_types.hpp: above
 
+// curfew/detail/stop_token.hpp: above
+
 // curfew/detail/sync.hpp: above
 
 CURFEW_BEGIN_NAMESPACE
@@ -8003,12 +8147,12 @@ class lifespan_family : public lifespan_engine<Sync> {
 
   void adopt(std::shared_ptr<lifespan_family> child) {
     if (child->owns_signals()) {
-      throw ownership_conflict("lifespan '" + options_.name + "': its child '" + child->options_.name +
-                               "' must not own signals");
+      CURFEW_THROW(ownership_conflict("lifespan '" + options_.name + "': its child '" + child->options_.name +
+                                      "' must not own signals"));
     }
     if (this->is_or_is_below(child.get()) || child->parent() != nullptr || child->state() != lifespan_state::idle) {
-      throw std::logic_error("lifespan '" + options_.name + "': '" + child->options_.name +
-                             "' cannot become its child");
+      CURFEW_THROW(
+          std::logic_error("lifespan '" + options_.name + "': '" + child->options_.name + "' cannot become its child"));
     }
     lifespan_report lost;
     lost.cause = stop_cause::parent;
@@ -8045,7 +8189,7 @@ class lifespan_family : public lifespan_engine<Sync> {
     tell_abandoned();
     // Called off by the parent, not failed: it is down again, and the later barriers will find nothing to do.
     if (this->called_off_above() && report_.cause == stop_cause::parent && clean()) return;
-    throw std::runtime_error("child lifespan '" + options_.name + "' did not start");
+    CURFEW_THROW(std::runtime_error("child lifespan '" + options_.name + "' did not start"));
   }
 
   void stop_under(lifespan_phase barrier, const stage_context& above) {
@@ -8057,13 +8201,13 @@ class lifespan_family : public lifespan_engine<Sync> {
       owed_ = barrier;
     }
     if (inside) {
-      throw std::runtime_error("child lifespan '" + options_.name + "' is still busy with an earlier barrier");
+      CURFEW_THROW(std::runtime_error("child lifespan '" + options_.name + "' is still busy with an earlier barrier"));
     }
     face(above);
     const std::stop_callback pressed(above.token, presser{this});
     bool clean = pass(barrier);
     while (falls_due(barrier)) clean = pass(barrier);
-    if (!clean) throw std::runtime_error("child lifespan '" + options_.name + "' did not stop cleanly");
+    if (!clean) CURFEW_THROW(std::runtime_error("child lifespan '" + options_.name + "' did not stop cleanly"));
   }
 
   /// The parent has abandoned the hook that drives this. Nobody may wait for that thread from now on, here or below.
@@ -8237,9 +8381,10 @@ class lifespan_core final : public lifespan_family<Sync> {
         this->reloaded_ = count;
       }
       typename Sync::thread watcher;
-      try {
+      CURFEW_TRY {
         watcher = typename Sync::thread([this, in_run] { watch_reload(in_run); });
-      } catch (...) {
+      }
+      CURFEW_CATCH_ALL {
         this->add_note({"no thread to watch the reload function"});
       }
       perform_reload();
@@ -8253,12 +8398,14 @@ class lifespan_core final : public lifespan_family<Sync> {
   }
 
   void perform_reload() noexcept {
-    try {
+    CURFEW_TRY {
       const lifespan_frame<Sync> frame(static_cast<const lifespan_control<Sync>*>(this), "the reload function");
       options_.on_hangup();
-    } catch (const std::exception& e) {
+    }
+    CURFEW_CATCH(std::exception, e) {
       this->add_note({"reload failed: ", e.what()});
-    } catch (...) {
+    }
+    CURFEW_CATCH_ALL {
       this->add_note({"reload failed"});
     }
   }
@@ -8301,6 +8448,8 @@ CURFEW_END_NAMESPACE
 
 // curfew/detail/lifespan_types.hpp: above
 
+// curfew/detail/stop_token.hpp: above
+
 // curfew/detail/sync.hpp: above
 
 // ---- begin curfew/signals.hpp
@@ -8322,6 +8471,8 @@ CURFEW_END_NAMESPACE
 #include <utility>
 
 // curfew/detail/config.hpp: above
+
+// curfew/detail/exceptions.hpp: above
 
 // curfew/detail/leaked.hpp: above
 
@@ -8352,6 +8503,8 @@ CURFEW_END_NAMESPACE
 #include <vector>
 
 // curfew/detail/config.hpp: above
+
+// curfew/detail/exceptions.hpp: above
 
 // curfew/detail/leaked.hpp: above
 
@@ -8582,7 +8735,8 @@ class fallback_service : public leaked_node, public std::enable_shared_from_this
     std::size_t used = 0;
     std::uint64_t seen = 0;
     for (const int signo : signals) {
-      if (!is_signal(signo)) throw std::invalid_argument("fallback_signal_guard: no signal " + std::to_string(signo));
+      if (!is_signal(signo))
+        CURFEW_THROW(std::invalid_argument("fallback_signal_guard: no signal " + std::to_string(signo)));
       if ((seen & signal_bit(signo)) != 0) continue;
       seen |= signal_bit(signo);
       entries_[used++].signo = signo;
@@ -8604,8 +8758,8 @@ class fallback_service : public leaked_node, public std::enable_shared_from_this
         const std::string what = "fallback_signal_guard: cannot guard " + signal_name(entry.signo);
         stop();
         if (const auto no_thread = std::exchange(no_thread_, nullptr)) std::rethrow_exception(no_thread);
-        if (reason == EINVAL) throw std::invalid_argument(what);
-        throw std::system_error(reason, std::generic_category(), what);
+        if (reason == EINVAL) CURFEW_THROW(std::invalid_argument(what));
+        CURFEW_THROW(std::system_error(reason, std::generic_category(), what));
       }
     }
   }
@@ -8644,10 +8798,11 @@ class fallback_service : public leaked_node, public std::enable_shared_from_this
   /// Under the disposition lock, which the new thread is going to want; it waits.
   bool man() noexcept {
     if (thread_.joinable()) return true;
-    try {
+    CURFEW_TRY {
       thread_ = typename Sync::thread([self = this->shared_from_this()] { self->serve(); });
       return true;
-    } catch (...) {
+    }
+    CURFEW_CATCH_ALL {
       no_thread_ = std::current_exception();
       return false;
     }
@@ -8673,9 +8828,10 @@ class fallback_service : public leaked_node, public std::enable_shared_from_this
       send_to_self(entry.signo);  // a lifespan has come in between: it is its signal now
       return;
     }
-    try {
+    CURFEW_TRY {
       callback_(entry.signo);
-    } catch (...) {  // whatever went wrong in there, the signal still has to take its course
+    }
+    CURFEW_CATCH_ALL {  // whatever went wrong in there, the signal still has to take its course
     }
     remove_fallback(entry);
     send_to_self(entry.signo);
@@ -8746,7 +8902,7 @@ class basic_fallback_signal_guard {
  public:
   basic_fallback_signal_guard([[maybe_unused]] std::initializer_list<int> signals,
                               std::function<void(int signo)> callback) {
-    if (!callback) throw std::invalid_argument("fallback_signal_guard: the callback is an empty function");
+    if (!callback) CURFEW_THROW(std::invalid_argument("fallback_signal_guard: the callback is an empty function"));
 #if CURFEW_POSIX
     service_ = std::make_shared<detail::fallback_service<Sync>>(signals, std::move(callback));
     service_->start();
@@ -8955,11 +9111,12 @@ class basic_ordered_lifespan {
     const std::shared_ptr<engine> core = child.core_;
     core_->adopt(core);
     stage& added = [&]() -> stage& {
-      try {
+      CURFEW_TRY {
         return add(std::move(name));
-      } catch (...) {
+      }
+      CURFEW_CATCH_ALL {
         core_->disown(core);
-        throw;
+        CURFEW_RETHROW;
       }
     }();
     const auto under = [core](lifespan_phase barrier) {
@@ -9133,14 +9290,14 @@ class basic_ordered_lifespan<Sync>::stage {
 
   void idle() const {
     if (core_->state() != lifespan_state::idle) {
-      throw std::logic_error("stage '" + node_->name + "' can be changed only before the start");
+      CURFEW_THROW(std::logic_error("stage '" + node_->name + "' can be changed only before the start"));
     }
   }
   template <class F>
   stage& set(lifespan_phase phase, F&& hook) {
     idle();
     if (detail::is_empty_hook<std::decay_t<F>>(hook)) {
-      throw bad_graph("stage '" + node_->name + "': the " + to_string(phase) + " hook is an empty function");
+      CURFEW_THROW(bad_graph("stage '" + node_->name + "': the " + to_string(phase) + " hook is an empty function"));
     }
     node_->hooks[detail::index_of(phase)] = detail::make_hook(std::forward<F>(hook));
     return *this;
@@ -9423,14 +9580,17 @@ CURFEW_END_NAMESPACE
 #include <memory>
 #include <mutex>
 #include <stdexcept>
-#include <stop_token>
 #include <string>
 #include <type_traits>
 #include <utility>
 
 // curfew/detail/config.hpp: above
 
+// curfew/detail/exceptions.hpp: above
+
 // curfew/detail/process_identity.hpp: above
+
+// curfew/detail/stop_token.hpp: above
 
 // curfew/detail/sync.hpp: above
 
@@ -9463,7 +9623,7 @@ class basic_periodic_worker {
   basic_periodic_worker(std::string name, std::function<void(std::stop_token)> tick, error_sink on_error = {},
                         std::chrono::nanoseconds stop_bound = std::chrono::seconds(5))
       : state_(std::make_shared<state>()), stop_bound_(stop_bound), born_in_(detail::process_id()) {
-    if (!tick) throw std::invalid_argument("periodic_worker \"" + name + "\": the function is empty");
+    if (!tick) CURFEW_THROW(std::invalid_argument("periodic_worker \"" + name + "\": the function is empty"));
     state_->name = std::move(name);
     state_->tick = std::move(tick);
     state_->on_error = std::move(on_error);
@@ -9490,7 +9650,7 @@ class basic_periodic_worker {
   /// interval of 0 or less
   bool start(std::chrono::nanoseconds interval, std::chrono::nanoseconds first) {
     if (interval <= std::chrono::nanoseconds::zero())
-      throw std::invalid_argument("periodic_worker \"" + state_->name + "\": the interval must be positive");
+      CURFEW_THROW(std::invalid_argument("periodic_worker \"" + state_->name + "\": the interval must be positive"));
     if (forked()) return false;
     std::lock_guard lock(state_->mutex);
     if (state_->started || state_->stopping) return false;
@@ -9612,14 +9772,15 @@ class basic_periodic_worker {
 
   static bool run_tick(state& s) noexcept {
     Sync::here("worker.tick.start");
-    try {
+    CURFEW_TRY {
       s.tick(s.source.get_token());
       return true;
-    } catch (...) {
-      try {
+    }
+    CURFEW_CATCH_ALL {
+      CURFEW_TRY {
         if (s.on_error) s.on_error(std::current_exception());
-      } catch (...) {
       }
+      CURFEW_CATCH_ALL {}
       return false;
     }
   }
@@ -9658,6 +9819,8 @@ CURFEW_END_NAMESPACE
 #include <utility>
 
 // curfew/detail/config.hpp: above
+
+// curfew/detail/exceptions.hpp: above
 
 // curfew/detail/sync.hpp: above
 
@@ -9768,7 +9931,7 @@ class basic_slot_ledger {
 
   /// \throws std::invalid_argument when the limit is 0
   explicit basic_slot_ledger(std::size_t limit, std::size_t burst = 0) : limit_(limit), burst_(burst) {
-    if (limit == 0) throw std::invalid_argument("slot_ledger: the limit must not be 0");
+    if (limit == 0) CURFEW_THROW(std::invalid_argument("slot_ledger: the limit must not be 0"));
   }
   basic_slot_ledger(const basic_slot_ledger&) = delete;
   basic_slot_ledger& operator=(const basic_slot_ledger&) = delete;
@@ -9925,6 +10088,8 @@ CURFEW_END_NAMESPACE
 #endif  // CURFEW_SLOT_LEDGER_HPP
 // ---- end curfew/slot_ledger.hpp
 
+// The sandbox providers report by exception; without exceptions the kit ends here.
+#if CURFEW_EXCEPTIONS
 // ---- begin curfew/sandbox/aio.hpp
 // SPDX-License-Identifier: MIT
 // Copyright (c) 2026 the curfew authors
@@ -10876,7 +11041,7 @@ struct pool_core {
   class key {
    public:
     key() noexcept = default;
-    key(typename serializer::hold held, ledger& slots) noexcept : held_(std::move(held)), slots_(&slots) {}
+    key(typename serializer::hold held, ledger& of) noexcept : held_(std::move(held)), slots_(&of) {}
     key(key&&) noexcept = default;
     key& operator=(key&& other) noexcept {
       key old(std::move(*this));
@@ -16286,6 +16451,7 @@ CURFEW_END_NAMESPACE
 // curfew/sandbox/sandbox_pool.hpp: above
 
 // curfew/sandbox/transport.hpp: above
+#endif
 
 #endif  // CURFEW_HPP
 // ---- end curfew/curfew.hpp

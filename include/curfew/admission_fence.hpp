@@ -26,6 +26,7 @@
 #include <curfew/detail/config.hpp>
 #include <curfew/detail/drain.hpp>
 #include <curfew/detail/drain_awaitable.hpp>
+#include <curfew/detail/exceptions.hpp>
 #include <curfew/detail/occupants.hpp>
 #include <curfew/detail/striped_core.hpp>
 #include <curfew/detail/sync.hpp>
@@ -225,7 +226,7 @@ class basic_fence : Trace {
   }
 
  private:
-  [[noreturn]] CURFEW_COLD void refuse() const { throw admission_refused(name()); }
+  [[noreturn]] CURFEW_COLD void refuse() const { CURFEW_THROW(admission_refused(name())); }
 
   [[noreturn]] CURFEW_COLD void fail_listing(std::uint64_t count) const noexcept {
     detail::report_occupied(kind, name(), count);

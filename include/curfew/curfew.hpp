@@ -20,6 +20,8 @@
 #include <curfew/periodic_worker.hpp>
 #include <curfew/slot_ledger.hpp>
 
+// The sandbox providers report by exception; without exceptions the kit ends here.
+#if CURFEW_EXCEPTIONS
 #include <curfew/sandbox/aio.hpp>
 #include <curfew/sandbox/aio_rest_backend.hpp>
 #include <curfew/sandbox/backend.hpp>
@@ -30,5 +32,6 @@
 #include <curfew/sandbox/process_backend.hpp>
 #include <curfew/sandbox/sandbox_pool.hpp>
 #include <curfew/sandbox/transport.hpp>
+#endif
 
 #endif  // CURFEW_HPP

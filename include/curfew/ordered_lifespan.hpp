@@ -20,7 +20,6 @@
 #include <mutex>
 #include <optional>
 #include <stdexcept>
-#include <stop_token>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -28,11 +27,13 @@
 
 #include <curfew/admission_fence.hpp>
 #include <curfew/detail/config.hpp>
+#include <curfew/detail/exceptions.hpp>
 #include <curfew/detail/lifespan_core.hpp>
 #include <curfew/detail/lifespan_exit.hpp>
 #include <curfew/detail/lifespan_graph.hpp>
 #include <curfew/detail/lifespan_report.hpp>
 #include <curfew/detail/lifespan_types.hpp>
+#include <curfew/detail/stop_token.hpp>
 #include <curfew/detail/sync.hpp>
 #include <curfew/signals.hpp>
 
@@ -202,11 +203,12 @@ class basic_ordered_lifespan {
     const std::shared_ptr<engine> core = child.core_;
     core_->adopt(core);
     stage& added = [&]() -> stage& {
-      try {
+      CURFEW_TRY {
         return add(std::move(name));
-      } catch (...) {
+      }
+      CURFEW_CATCH_ALL {
         core_->disown(core);
-        throw;
+        CURFEW_RETHROW;
       }
     }();
     const auto under = [core](lifespan_phase barrier) {
@@ -380,14 +382,14 @@ class basic_ordered_lifespan<Sync>::stage {
 
   void idle() const {
     if (core_->state() != lifespan_state::idle) {
-      throw std::logic_error("stage '" + node_->name + "' can be changed only before the start");
+      CURFEW_THROW(std::logic_error("stage '" + node_->name + "' can be changed only before the start"));
     }
   }
   template <class F>
   stage& set(lifespan_phase phase, F&& hook) {
     idle();
     if (detail::is_empty_hook<std::decay_t<F>>(hook)) {
-      throw bad_graph("stage '" + node_->name + "': the " + to_string(phase) + " hook is an empty function");
+      CURFEW_THROW(bad_graph("stage '" + node_->name + "': the " + to_string(phase) + " hook is an empty function"));
     }
     node_->hooks[detail::index_of(phase)] = detail::make_hook(std::forward<F>(hook));
     return *this;

@@ -17,13 +17,14 @@
 #include <memory>
 #include <mutex>
 #include <stdexcept>
-#include <stop_token>
 #include <string>
 #include <type_traits>
 #include <utility>
 
 #include <curfew/detail/config.hpp>
+#include <curfew/detail/exceptions.hpp>
 #include <curfew/detail/process_identity.hpp>
+#include <curfew/detail/stop_token.hpp>
 #include <curfew/detail/sync.hpp>
 
 CURFEW_BEGIN_NAMESPACE
@@ -55,7 +56,7 @@ class basic_periodic_worker {
   basic_periodic_worker(std::string name, std::function<void(std::stop_token)> tick, error_sink on_error = {},
                         std::chrono::nanoseconds stop_bound = std::chrono::seconds(5))
       : state_(std::make_shared<state>()), stop_bound_(stop_bound), born_in_(detail::process_id()) {
-    if (!tick) throw std::invalid_argument("periodic_worker \"" + name + "\": the function is empty");
+    if (!tick) CURFEW_THROW(std::invalid_argument("periodic_worker \"" + name + "\": the function is empty"));
     state_->name = std::move(name);
     state_->tick = std::move(tick);
     state_->on_error = std::move(on_error);
@@ -82,7 +83,7 @@ class basic_periodic_worker {
   /// interval of 0 or less
   bool start(std::chrono::nanoseconds interval, std::chrono::nanoseconds first) {
     if (interval <= std::chrono::nanoseconds::zero())
-      throw std::invalid_argument("periodic_worker \"" + state_->name + "\": the interval must be positive");
+      CURFEW_THROW(std::invalid_argument("periodic_worker \"" + state_->name + "\": the interval must be positive"));
     if (forked()) return false;
     std::lock_guard lock(state_->mutex);
     if (state_->started || state_->stopping) return false;
@@ -204,14 +205,15 @@ class basic_periodic_worker {
 
   static bool run_tick(state& s) noexcept {
     Sync::here("worker.tick.start");
-    try {
+    CURFEW_TRY {
       s.tick(s.source.get_token());
       return true;
-    } catch (...) {
-      try {
+    }
+    CURFEW_CATCH_ALL {
+      CURFEW_TRY {
         if (s.on_error) s.on_error(std::current_exception());
-      } catch (...) {
       }
+      CURFEW_CATCH_ALL {}
       return false;
     }
   }

@@ -16,6 +16,7 @@
 #include <utility>
 
 #include <curfew/detail/config.hpp>
+#include <curfew/detail/exceptions.hpp>
 #include <curfew/detail/leaked.hpp>
 #include <curfew/detail/signal_fallback.hpp>
 #include <curfew/detail/signal_owner.hpp>
@@ -62,7 +63,7 @@ class basic_fallback_signal_guard {
  public:
   basic_fallback_signal_guard([[maybe_unused]] std::initializer_list<int> signals,
                               std::function<void(int signo)> callback) {
-    if (!callback) throw std::invalid_argument("fallback_signal_guard: the callback is an empty function");
+    if (!callback) CURFEW_THROW(std::invalid_argument("fallback_signal_guard: the callback is an empty function"));
 #if CURFEW_POSIX
     service_ = std::make_shared<detail::fallback_service<Sync>>(signals, std::move(callback));
     service_->start();

@@ -18,6 +18,7 @@
 #include <utility>
 
 #include <curfew/detail/config.hpp>
+#include <curfew/detail/exceptions.hpp>
 #include <curfew/detail/sync.hpp>
 
 CURFEW_BEGIN_NAMESPACE
@@ -127,7 +128,7 @@ class basic_slot_ledger {
 
   /// \throws std::invalid_argument when the limit is 0
   explicit basic_slot_ledger(std::size_t limit, std::size_t burst = 0) : limit_(limit), burst_(burst) {
-    if (limit == 0) throw std::invalid_argument("slot_ledger: the limit must not be 0");
+    if (limit == 0) CURFEW_THROW(std::invalid_argument("slot_ledger: the limit must not be 0"));
   }
   basic_slot_ledger(const basic_slot_ledger&) = delete;
   basic_slot_ledger& operator=(const basic_slot_ledger&) = delete;

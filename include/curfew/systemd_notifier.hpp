@@ -24,6 +24,7 @@
 #include <system_error>
 
 #include <curfew/detail/config.hpp>
+#include <curfew/detail/exceptions.hpp>
 #include <curfew/detail/process_id.hpp>
 #include <curfew/ordered_lifespan.hpp>
 
@@ -80,8 +81,8 @@ class systemd_notifier {
     const bool abstract = address.front() == '@';
     if ((!abstract && address.front() != '/') || address.size() < 2 || address.size() >= sizeof to_.sun_path ||
         address.find('\0') != std::string_view::npos) {
-      throw std::invalid_argument("systemd_notifier: '" + std::string(address) +
-                                  "' is neither an absolute path nor an abstract address, or too long");
+      CURFEW_THROW(std::invalid_argument("systemd_notifier: '" + std::string(address) +
+                                         "' is neither an absolute path nor an abstract address, or too long"));
     }
     to_.sun_family = AF_UNIX;
     std::memcpy(to_.sun_path, address.data(), address.size());
@@ -89,7 +90,7 @@ class systemd_notifier {
     // An abstract name ends where the address does, a path at its zero.
     length_ = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + address.size() + (abstract ? 0 : 1));
     socket_ = ::socket(AF_UNIX, SOCK_DGRAM, 0);
-    if (socket_ < 0) throw std::system_error(errno, std::generic_category(), "systemd_notifier: socket");
+    if (socket_ < 0) CURFEW_THROW(std::system_error(errno, std::generic_category(), "systemd_notifier: socket"));
     ::fcntl(socket_, F_SETFD, FD_CLOEXEC);
     ::fcntl(socket_, F_SETFL, O_NONBLOCK);
 #endif
@@ -125,18 +126,20 @@ class systemd_notifier {
   }
   /// One line; what follows a line break is cut off.
   bool status(std::string_view text) noexcept {
-    try {
+    CURFEW_TRY {
       return send("STATUS=" + std::string(text.substr(0, text.find('\n'))));
-    } catch (...) {
+    }
+    CURFEW_CATCH_ALL {
       return false;
     }
   }
   /// The start or the stop needs until \p span from now, whatever the unit says.
   bool extend_timeout(duration span) noexcept {
-    try {
+    CURFEW_TRY {
       const auto usec = std::chrono::ceil<std::chrono::microseconds>(std::max(span, duration::zero())).count();
       return send("EXTEND_TIMEOUT_USEC=" + std::to_string(usec));
-    } catch (...) {
+    }
+    CURFEW_CATCH_ALL {
       return false;
     }
   }
@@ -185,9 +188,10 @@ class systemd_notifier {
         extend_timeout(slack);
         return;
       case lifespan_event_kind::stage_hung:
-        try {
+        CURFEW_TRY {
           status("hung: " + event.stage + " (" + to_string(event.phase) + ")");
-        } catch (...) {  // no memory for a remark
+        }
+        CURFEW_CATCH_ALL {  // no memory for a remark
         }
         return;
       default:

@@ -27,6 +27,7 @@
 
 #include <curfew/detail/cancel_shield.hpp>
 #include <curfew/detail/config.hpp>
+#include <curfew/detail/exceptions.hpp>
 #include <curfew/detail/lot.hpp>
 #include <curfew/detail/sync.hpp>
 #include <curfew/detail/teardown_reason.hpp>
@@ -89,9 +90,10 @@ class detach_slot {
   ~detach_slot() {
     // Without the lock: nobody else is inside, unless this is a forked child, where who held it is gone.
     sealed_ = true;
-    try {
+    CURFEW_TRY {
       end(std::move(cell_), teardown_reason::sealed);
-    } catch (...) {  // nobody to tell
+    }
+    CURFEW_CATCH_ALL {  // nobody to tell
     }
   }
 

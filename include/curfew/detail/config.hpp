@@ -17,11 +17,23 @@
 #error "curfew needs C++20: compile with -std=c++20 or later"
 #endif
 
+#if defined(__cpp_exceptions) || defined(_CPPUNWIND)
+#define CURFEW_EXCEPTIONS 1
+#else
+#define CURFEW_EXCEPTIONS 0
+#endif
+
 // The inline namespace is an ABI epoch: bumped when a layout or a protocol changes, and not otherwise, so that two
-// objects of one program that were built against different epochs do not merge each other's inline functions.
+// objects of one program that were built against different epochs do not merge each other's inline functions. Nor may
+// those that throw be merged with those that terminate instead, so code without exceptions has a name of its own.
+#if CURFEW_EXCEPTIONS
+#define CURFEW_ABI abi1
+#else
+#define CURFEW_ABI abi1_no_exceptions
+#endif
 #define CURFEW_BEGIN_NAMESPACE \
   namespace curfew {           \
-  inline namespace abi1 {
+  inline namespace CURFEW_ABI {
 #define CURFEW_END_NAMESPACE \
   }                          \
   }

@@ -22,7 +22,6 @@
 #include <mutex>
 #include <optional>
 #include <stdexcept>
-#include <stop_token>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -31,6 +30,7 @@
 #include <vector>
 
 #include <curfew/detail/config.hpp>
+#include <curfew/detail/exceptions.hpp>
 #include <curfew/detail/leaked.hpp>
 #include <curfew/detail/lifespan_frame.hpp>
 #include <curfew/detail/lifespan_observers.hpp>
@@ -41,6 +41,7 @@
 #include <curfew/detail/signal_owner.hpp>
 #include <curfew/detail/signal_table.hpp>
 #include <curfew/detail/signal_wakeup.hpp>
+#include <curfew/detail/stop_token.hpp>
 #include <curfew/detail/sync.hpp>
 
 CURFEW_BEGIN_NAMESPACE
@@ -63,7 +64,8 @@ class lifespan_control : public leaked_node {
   explicit lifespan_control(lifespan_options options) : options_(std::move(options)), pid_(process_id()) {
     for (const int signo : options_.owned_signals) {
       if (!is_signal(signo)) {
-        throw std::invalid_argument("lifespan '" + options_.name + "': there is no signal " + std::to_string(signo));
+        CURFEW_THROW(
+            std::invalid_argument("lifespan '" + options_.name + "': there is no signal " + std::to_string(signo)));
       }
       wanted_ |= signal_bit(signo);
     }
@@ -126,11 +128,12 @@ class lifespan_control : public leaked_node {
 
   void fail_stage(std::string_view stage, std::exception_ptr error) noexcept {
     if (in_forked_child() || state() == lifespan_state::stopped) return;
-    try {
+    CURFEW_TRY {
       stage_record record{std::string(stage), lifespan_phase::start, stage_outcome::failed, {}, {}, std::move(error)};
       const std::lock_guard lock(mutex_);
       failures_.push_back(std::move(record));
-    } catch (...) {  // no memory for the record: the stop and its exit code still come
+    }
+    CURFEW_CATCH_ALL {  // no memory for the record: the stop and its exit code still come
     }
     stage_failed_.store(true, std::memory_order_seq_cst);
     request_stop(stop_cause::stage_failed, std::nullopt);
@@ -236,12 +239,13 @@ class lifespan_control : public leaked_node {
   std::chrono::nanoseconds elapsed() const noexcept { return clock::now() - origin_; }
 
   void add_note(std::initializer_list<std::string_view> parts) noexcept {
-    try {
+    CURFEW_TRY {
       std::string text;
       for (const auto part : parts) text += part;
       const std::lock_guard lock(mutex_);
       notes_.push_back(std::move(text));
-    } catch (...) {  // a remark is not worth more than that
+    }
+    CURFEW_CATCH_ALL {  // a remark is not worth more than that
     }
   }
 
@@ -271,12 +275,13 @@ class lifespan_control : public leaked_node {
     if (wanted_ == 0) return;
     const std::uint64_t bits = unblock_signals(wanted_);
     if (bits == 0) return;
-    try {
+    CURFEW_TRY {
       const std::lock_guard lock(mutex_);
       masks_.emplace_back(Sync::self(), bits);
-    } catch (...) {
+    }
+    CURFEW_CATCH_ALL {
       block_signals(bits);
-      throw;
+      CURFEW_RETHROW;
     }
   }
 
@@ -330,13 +335,13 @@ class lifespan_control : public leaked_node {
       if ((wanted_ & signal_bit(signo)) != 0) signals += (signals.empty() ? "" : ", ") + signal_name(signo);
     }
     if (result == acquisition::conflict) {
-      throw ownership_conflict("lifespan '" + options_.name + "' cannot own " + signals +
-                               ": another lifespan of this process owns its signals");
+      CURFEW_THROW(ownership_conflict("lifespan '" + options_.name + "' cannot own " + signals +
+                                      ": another lifespan of this process owns its signals"));
     }
     const std::string what =
         "lifespan '" + options_.name + "' cannot own " + (culprit != 0 ? signal_name(culprit) : signals);
-    if (reason == EINVAL) throw std::invalid_argument(what);
-    throw std::system_error(reason, std::generic_category(), what);
+    if (reason == EINVAL) CURFEW_THROW(std::invalid_argument(what));
+    CURFEW_THROW(std::system_error(reason, std::generic_category(), what));
   }
 };
 

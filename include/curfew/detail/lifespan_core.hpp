@@ -12,6 +12,7 @@
 #include <mutex>
 
 #include <curfew/detail/config.hpp>
+#include <curfew/detail/exceptions.hpp>
 #include <curfew/detail/lifespan_exit.hpp>
 #include <curfew/detail/lifespan_family.hpp>
 #include <curfew/detail/lifespan_frame.hpp>
@@ -80,9 +81,10 @@ class lifespan_core final : public lifespan_family<Sync> {
         this->reloaded_ = count;
       }
       typename Sync::thread watcher;
-      try {
+      CURFEW_TRY {
         watcher = typename Sync::thread([this, in_run] { watch_reload(in_run); });
-      } catch (...) {
+      }
+      CURFEW_CATCH_ALL {
         this->add_note({"no thread to watch the reload function"});
       }
       perform_reload();
@@ -96,12 +98,14 @@ class lifespan_core final : public lifespan_family<Sync> {
   }
 
   void perform_reload() noexcept {
-    try {
+    CURFEW_TRY {
       const lifespan_frame<Sync> frame(static_cast<const lifespan_control<Sync>*>(this), "the reload function");
       options_.on_hangup();
-    } catch (const std::exception& e) {
+    }
+    CURFEW_CATCH(std::exception, e) {
       this->add_note({"reload failed: ", e.what()});
-    } catch (...) {
+    }
+    CURFEW_CATCH_ALL {
       this->add_note({"reload failed"});
     }
   }

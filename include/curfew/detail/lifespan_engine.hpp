@@ -16,16 +16,17 @@
 #include <optional>
 #include <span>
 #include <stdexcept>
-#include <stop_token>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <curfew/detail/config.hpp>
+#include <curfew/detail/exceptions.hpp>
 #include <curfew/detail/lifespan_graph.hpp>
 #include <curfew/detail/lifespan_plan.hpp>
 #include <curfew/detail/lifespan_report.hpp>
 #include <curfew/detail/lifespan_types.hpp>
+#include <curfew/detail/stop_token.hpp>
 #include <curfew/detail/sync.hpp>
 
 CURFEW_BEGIN_NAMESPACE
@@ -42,7 +43,7 @@ class lifespan_engine : public lifespan_plan<Sync> {
 
   std::shared_ptr<stage_node> add(std::string name) {
     if (this->state() != lifespan_state::idle) {
-      throw std::logic_error("lifespan '" + options_.name + "': stage '" + name + "' comes too late");
+      CURFEW_THROW(std::logic_error("lifespan '" + options_.name + "': stage '" + name + "' comes too late"));
     }
     stages_.push_back(std::make_shared<stage_node>(std::move(name)));
     return stages_.back();
@@ -53,13 +54,14 @@ class lifespan_engine : public lifespan_plan<Sync> {
     if (this->in_forked_child()) return false;
     if (this->own_frame() != nullptr) return this->state() == lifespan_state::running;
     if (claim(lifespan_state::idle) != claimed::yes) return this->state() == lifespan_state::running;
-    try {
+    CURFEW_TRY {
       this->prepare();
       this->unblock_here();
-    } catch (...) {
+    }
+    CURFEW_CATCH_ALL {
       calls_.clear();
       let_go();
-      throw;
+      CURFEW_RETHROW;
     }
     const bool up = run_start();
     let_go();
@@ -304,10 +306,10 @@ class lifespan_engine : public lifespan_plan<Sync> {
       this->park(seen, until);
     }
     this->any_abandoned_ = true;
-    try {
+    CURFEW_TRY {
       this->abandoned_.push_back("the reload function (on_hangup): still running after the stop was requested");
-    } catch (...) {
     }
+    CURFEW_CATCH_ALL {}
   }
 
   /// Stays up, but not ready, for a while: only for the two requests that leave time for it.

@@ -14,6 +14,7 @@
 #include <mutex>
 
 #include <curfew/detail/config.hpp>
+#include <curfew/detail/exceptions.hpp>
 #include <curfew/detail/signal_table.hpp>
 #include <curfew/detail/sync.hpp>
 
@@ -28,7 +29,7 @@ void flush_stdio(std::chrono::milliseconds limit = std::chrono::milliseconds(100
     typename Sync::condition_variable ended;
     bool over = false;
   };
-  try {
+  CURFEW_TRY {
     const auto shared = std::make_shared<progress>();
     typename Sync::thread([shared] {
       std::fflush(stdout);
@@ -39,7 +40,8 @@ void flush_stdio(std::chrono::milliseconds limit = std::chrono::milliseconds(100
     }).detach();
     std::unique_lock lock(shared->mutex);
     shared->ended.wait_until(lock, Sync::clock::now() + limit, [&] { return shared->over; });
-  } catch (...) {  // no thread: better to lose a line than not to leave
+  }
+  CURFEW_CATCH_ALL {  // no thread: better to lose a line than not to leave
   }
 }
 

@@ -13,14 +13,15 @@
 #include <mutex>
 #include <optional>
 #include <stdexcept>
-#include <stop_token>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <curfew/detail/config.hpp>
+#include <curfew/detail/exceptions.hpp>
 #include <curfew/detail/lifespan_engine.hpp>
 #include <curfew/detail/lifespan_types.hpp>
+#include <curfew/detail/stop_token.hpp>
 #include <curfew/detail/sync.hpp>
 
 CURFEW_BEGIN_NAMESPACE
@@ -37,12 +38,12 @@ class lifespan_family : public lifespan_engine<Sync> {
 
   void adopt(std::shared_ptr<lifespan_family> child) {
     if (child->owns_signals()) {
-      throw ownership_conflict("lifespan '" + options_.name + "': its child '" + child->options_.name +
-                               "' must not own signals");
+      CURFEW_THROW(ownership_conflict("lifespan '" + options_.name + "': its child '" + child->options_.name +
+                                      "' must not own signals"));
     }
     if (this->is_or_is_below(child.get()) || child->parent() != nullptr || child->state() != lifespan_state::idle) {
-      throw std::logic_error("lifespan '" + options_.name + "': '" + child->options_.name +
-                             "' cannot become its child");
+      CURFEW_THROW(
+          std::logic_error("lifespan '" + options_.name + "': '" + child->options_.name + "' cannot become its child"));
     }
     lifespan_report lost;
     lost.cause = stop_cause::parent;
@@ -79,7 +80,7 @@ class lifespan_family : public lifespan_engine<Sync> {
     tell_abandoned();
     // Called off by the parent, not failed: it is down again, and the later barriers will find nothing to do.
     if (this->called_off_above() && report_.cause == stop_cause::parent && clean()) return;
-    throw std::runtime_error("child lifespan '" + options_.name + "' did not start");
+    CURFEW_THROW(std::runtime_error("child lifespan '" + options_.name + "' did not start"));
   }
 
   void stop_under(lifespan_phase barrier, const stage_context& above) {
@@ -91,13 +92,13 @@ class lifespan_family : public lifespan_engine<Sync> {
       owed_ = barrier;
     }
     if (inside) {
-      throw std::runtime_error("child lifespan '" + options_.name + "' is still busy with an earlier barrier");
+      CURFEW_THROW(std::runtime_error("child lifespan '" + options_.name + "' is still busy with an earlier barrier"));
     }
     face(above);
     const std::stop_callback pressed(above.token, presser{this});
     bool clean = pass(barrier);
     while (falls_due(barrier)) clean = pass(barrier);
-    if (!clean) throw std::runtime_error("child lifespan '" + options_.name + "' did not stop cleanly");
+    if (!clean) CURFEW_THROW(std::runtime_error("child lifespan '" + options_.name + "' did not stop cleanly"));
   }
 
   /// The parent has abandoned the hook that drives this. Nobody may wait for that thread from now on, here or below.

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include <curfew/detail/config.hpp>
+#include <curfew/detail/exceptions.hpp>
 #include <curfew/detail/lifespan_types.hpp>
 
 CURFEW_BEGIN_NAMESPACE
@@ -75,8 +76,8 @@ struct stage_layer {
 inline void check_budgets(const lifespan_options& options) {
   const auto check = [&](const char* what, std::chrono::nanoseconds span, bool may_be_zero) {
     if (span < std::chrono::nanoseconds::zero() || (!may_be_zero && span == std::chrono::nanoseconds::zero())) {
-      throw bad_graph("lifespan '" + options.name + "': " + what + " must " +
-                      (may_be_zero ? "not be negative" : "be positive"));
+      CURFEW_THROW(bad_graph("lifespan '" + options.name + "': " + what + " must " +
+                             (may_be_zero ? "not be negative" : "be positive")));
     }
   };
   check("start_budget", options.start_budget, false);
@@ -121,12 +122,12 @@ inline std::vector<stage_layer> make_layers(const stage_list& stages) {
   std::map<std::string_view, std::size_t> by_name;
   for (std::size_t i = 0; i != stages.size(); ++i) {
     const auto& stage = *stages[i];
-    if (stage.name.empty()) throw bad_graph("stage number " + std::to_string(i + 1) + " has an empty name");
-    if (!by_name.emplace(stage.name, i).second) throw bad_graph("two stages are called '" + stage.name + "'");
+    if (stage.name.empty()) CURFEW_THROW(bad_graph("stage number " + std::to_string(i + 1) + " has an empty name"));
+    if (!by_name.emplace(stage.name, i).second) CURFEW_THROW(bad_graph("two stages are called '" + stage.name + "'"));
     for (std::size_t p = 0; p != phase_count; ++p) {
       if (stage.budgets[p] && *stage.budgets[p] <= std::chrono::nanoseconds::zero()) {
-        throw bad_graph("stage '" + stage.name + "': the " + to_string(static_cast<lifespan_phase>(p)) +
-                        " budget must be positive");
+        CURFEW_THROW(bad_graph("stage '" + stage.name + "': the " + to_string(static_cast<lifespan_phase>(p)) +
+                               " budget must be positive"));
       }
     }
   }
@@ -137,7 +138,7 @@ inline std::vector<stage_layer> make_layers(const stage_list& stages) {
     for (const auto& name : stages[i]->after) {
       const auto found = by_name.find(name);
       if (found == by_name.end()) {
-        throw bad_graph("stage '" + stages[i]->name + "' comes after '" + name + "', which does not exist");
+        CURFEW_THROW(bad_graph("stage '" + stages[i]->name + "' comes after '" + name + "', which does not exist"));
       }
       before[i].push_back(found->second);
       behind[found->second].push_back(i);
@@ -160,7 +161,8 @@ inline std::vector<stage_layer> make_layers(const stage_list& stages) {
   }
   if (free.size() != stages.size()) {
     for (std::size_t i = 0; i != stages.size(); ++i) {
-      if (missing[i] != 0) throw bad_graph("stages form a cycle: " + describe_cycle(stages, before, missing, i));
+      if (missing[i] != 0)
+        CURFEW_THROW(bad_graph("stages form a cycle: " + describe_cycle(stages, before, missing, i)));
     }
   }
   std::vector<stage_layer> layers(depths);

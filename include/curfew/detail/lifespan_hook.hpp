@@ -13,16 +13,17 @@
 #include <exception>
 #include <memory>
 #include <stdexcept>
-#include <stop_token>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <curfew/detail/config.hpp>
+#include <curfew/detail/exceptions.hpp>
 #include <curfew/detail/lifespan_control.hpp>
 #include <curfew/detail/lifespan_graph.hpp>
 #include <curfew/detail/lifespan_report.hpp>
 #include <curfew/detail/lifespan_types.hpp>
+#include <curfew/detail/stop_token.hpp>
 #include <curfew/detail/sync.hpp>
 
 CURFEW_BEGIN_NAMESPACE
@@ -139,9 +140,10 @@ class lifespan_runner : public lifespan_control<Sync>, public std::enable_shared
     }
     typename Sync::thread watcher;
     if (std::any_of(calls.begin(), calls.end(), [](const auto& one) { return one->here; })) {
-      try {
+      CURFEW_TRY {
         watcher = typename Sync::thread([&] { watch(calls); });
-      } catch (...) {
+      }
+      CURFEW_CATCH_ALL {
         this->add_note({"no thread to watch the hooks that run on the controller"});
       }
       for (const auto& one : calls) {
@@ -193,14 +195,15 @@ class lifespan_runner : public lifespan_control<Sync>, public std::enable_shared
   /// When there is no thread to be had the hook runs on the controller: late and unbounded beats not at all.
   bool launch(const std::shared_ptr<call>& one) noexcept {
     one->owner = this->shared_from_this();
-    try {
+    CURFEW_TRY {
       one->thread = typename Sync::thread([one] {
         one->held_by_thread = one;
         Sync::at_thread_exit(&lifespan_runner::leave, one.get());
         perform(*one, one->owner.get());
       });
       return true;
-    } catch (const std::exception& e) {
+    }
+    CURFEW_CATCH(std::exception, e) {
       one->owner.reset();
       this->add_note({"stage '", one->stage->name, "': no thread for its ", to_string(one->phase),
                       " hook, it ran on the controller (", e.what(), ")"});
@@ -211,9 +214,10 @@ class lifespan_runner : public lifespan_control<Sync>, public std::enable_shared
   static void perform(call& one, const base* owner) noexcept {
     {
       const lifespan_frame<Sync> frame(owner, one.stage->name.c_str());
-      try {
+      CURFEW_TRY {
         one.stage->hooks[index_of(one.phase)](one.context);
-      } catch (...) {
+      }
+      CURFEW_CATCH_ALL {
         one.error = std::current_exception();
       }
     }
@@ -346,10 +350,10 @@ class lifespan_runner : public lifespan_control<Sync>, public std::enable_shared
     std::string inside;
     for (const auto& fence : one.stage->fences) {
       if (fence->disarm()) continue;
-      try {
+      CURFEW_TRY {
         inside += (inside.empty() ? "not drained: " : ", ") + fence->occupants();
-      } catch (...) {
       }
+      CURFEW_CATCH_ALL {}
       all = false;
     }
     const stage_outcome of_hook = outcome_of(one, hook_ended);
@@ -359,10 +363,10 @@ class lifespan_runner : public lifespan_control<Sync>, public std::enable_shared
       return true;
     }
     if (!one.error) {
-      try {
+      CURFEW_TRY {
         one.error = std::make_exception_ptr(std::runtime_error(inside));
-      } catch (...) {
       }
+      CURFEW_CATCH_ALL {}
     }
     this->emit(lifespan_event_kind::stage_hung, one.stage->name, one.phase, stage_outcome::timed_out, 0,
                one.ended - one.began);
@@ -391,11 +395,11 @@ class lifespan_runner : public lifespan_control<Sync>, public std::enable_shared
     if (!one->cut_fired) fire(one);  // there was no grace; a hook that listens should end all the same
     if (one->stage->given_up) one->stage->given_up();
     const auto running = now - one->began;
-    try {
+    CURFEW_TRY {
       abandoned_.push_back("stage '" + one->stage->name + "': " + to_string(one->phase) + what +
                            milliseconds_text(running));
-    } catch (...) {
     }
+    CURFEW_CATCH_ALL {}
     this->emit(lifespan_event_kind::stage_hung, one->stage->name, one->phase, stage_outcome::abandoned, 0, running);
     one->settled = true;
     one->record.outcome = stage_outcome::abandoned;
@@ -408,12 +412,13 @@ class lifespan_runner : public lifespan_control<Sync>, public std::enable_shared
   /// run here.
   void fire(const std::shared_ptr<call>& one) noexcept {
     one->cut_fired = true;
-    try {
+    CURFEW_TRY {
       typename Sync::thread([one, self = this->shared_from_this()] {
         const lifespan_frame<Sync> frame(static_cast<const base*>(self.get()), one->stage->name.c_str());
         one->cut.request_stop();
       }).detach();
-    } catch (...) {
+    }
+    CURFEW_CATCH_ALL {
       const lifespan_frame<Sync> frame(static_cast<const base*>(this), one->stage->name.c_str());
       one->cut.request_stop();
     }

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include <curfew/detail/config.hpp>
+#include <curfew/detail/exceptions.hpp>
 #include <curfew/detail/lifespan_frame.hpp>
 #include <curfew/detail/lifespan_types.hpp>
 #include <curfew/detail/sync.hpp>
@@ -52,7 +53,7 @@ class lifespan_observers {
   /// \p owner: the lifespan, for frames.
   void tell(const void* owner, lifespan_event_kind kind, const std::string& stage, lifespan_phase phase,
             stage_outcome outcome, int signo, std::chrono::nanoseconds elapsed, lifespan_state state) noexcept {
-    try {
+    CURFEW_TRY {
       if (!all()) return;
       lifespan_event event{kind, stage, phase, outcome, signo, elapsed, state};
       {
@@ -64,7 +65,8 @@ class lifespan_observers {
         telling_ = true;
       }
       tell_all(owner, event);
-    } catch (...) {  // no memory to say it
+    }
+    CURFEW_CATCH_ALL {  // no memory to say it
       count_error();
     }
   }
@@ -92,9 +94,10 @@ class lifespan_observers {
     for (;;) {
       const std::shared_ptr<const list> observers = all();
       for (std::size_t i = 0; observers && i != observers->size(); ++i) {
-        try {
+        CURFEW_TRY {
           (*observers)[i](event);
-        } catch (...) {
+        }
+        CURFEW_CATCH_ALL {
           count_error();
         }
       }

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include <curfew/detail/config.hpp>
+#include <curfew/detail/exceptions.hpp>
 #include <curfew/detail/lifespan_graph.hpp>
 #include <curfew/detail/lifespan_hook.hpp>
 #include <curfew/detail/lifespan_report.hpp>
@@ -175,9 +176,10 @@ class lifespan_plan : public lifespan_runner<Sync> {
   // --- the report
 
   void keep_record(stage_record&& record) noexcept {
-    try {
+    CURFEW_TRY {
       report_.records.push_back(std::move(record));
-    } catch (...) {  // the rest of the report is still true
+    }
+    CURFEW_CATCH_ALL {  // the rest of the report is still true
     }
   }
 
@@ -207,14 +209,15 @@ class lifespan_plan : public lifespan_runner<Sync> {
       if ((told_displaced_ & signal_bit(signo)) != 0) continue;
       told_displaced_ |= signal_bit(signo);
       std::string names;
-      try {
+      CURFEW_TRY {
         const std::size_t count = suspects.empty() ? stages_.size() : suspects.size();
         for (std::size_t i = 0; i != count; ++i) {
           names += (i == 0 ? "" : ", ") + stages_[suspects.empty() ? i : suspects[i]]->name;
         }
         report_.displaced_handlers.push_back("the handler of " + signal_name(signo) + " was replaced, " + when + ": " +
                                              names);
-      } catch (...) {  // no memory: the event below still says so
+      }
+      CURFEW_CATCH_ALL {  // no memory: the event below still says so
       }
       this->emit(lifespan_event_kind::handler_displaced, names, lifespan_phase::start, stage_outcome::not_run, signo,
                  this->elapsed());
@@ -232,10 +235,10 @@ class lifespan_plan : public lifespan_runner<Sync> {
           if (!owed) continue;
         }
         const bool skipped = !never_started && phase != lifespan_phase::start && phase != lifespan_phase::cleanup;
-        try {
+        CURFEW_TRY {
           keep_record({stages_[i]->name, phase, skipped ? stage_outcome::skipped : stage_outcome::not_run, {}, {}, {}});
-        } catch (...) {
         }
+        CURFEW_CATCH_ALL {}
       }
     }
   }
@@ -246,18 +249,19 @@ class lifespan_plan : public lifespan_runner<Sync> {
     report_.abandoned = std::move(this->abandoned_);
     report_.signal = this->request().signal;
     counted_ = this->ledger_->snapshot();
-    try {
+    CURFEW_TRY {
       for (int signo = 1; signo < signal_limit; ++signo) {
         const auto i = static_cast<std::size_t>(signo);
         if (counted_[i] != baseline_[i]) report_.signals[signo] = counted_[i] - baseline_[i];
       }
-    } catch (...) {
     }
+    CURFEW_CATCH_ALL {  // no memory: the counts stay out of the report
+    }
+    report_.observer_errors = this->observers_.errors();
     {
       const std::lock_guard lock(this->mutex_);
       report_.notes = std::move(this->notes_);
     }
-    report_.observer_errors = this->observers_.errors();
     report_.exit_code = exit_code();
     report_.total = this->elapsed();
     Sync::here("lifespan.stop.finished");

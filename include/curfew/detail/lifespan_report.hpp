@@ -16,6 +16,7 @@
 #include <vector>
 
 #include <curfew/detail/config.hpp>
+#include <curfew/detail/exceptions.hpp>
 #include <curfew/detail/lifespan_json.hpp>
 #include <curfew/detail/lifespan_types.hpp>
 #include <curfew/detail/signal_table.hpp>
@@ -63,11 +64,13 @@ inline std::string milliseconds_text(std::chrono::nanoseconds span) {
 
 inline std::string error_text(const std::exception_ptr& error) {
   if (!error) return {};
-  try {
+  CURFEW_TRY {
     std::rethrow_exception(error);
-  } catch (const std::exception& e) {
+  }
+  CURFEW_CATCH(std::exception, e) {
     return e.what();
-  } catch (...) {
+  }
+  CURFEW_CATCH_ALL {
     return "an exception that is not a std::exception";
   }
 }

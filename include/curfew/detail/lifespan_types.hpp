@@ -13,11 +13,11 @@
 #include <functional>
 #include <mutex>
 #include <stdexcept>
-#include <stop_token>
 #include <string>
 #include <vector>
 
 #include <curfew/detail/config.hpp>
+#include <curfew/detail/stop_token.hpp>
 #include <curfew/detail/sync.hpp>
 
 CURFEW_BEGIN_NAMESPACE

@@ -24,6 +24,7 @@
 #include <vector>
 
 #include <curfew/detail/config.hpp>
+#include <curfew/detail/exceptions.hpp>
 #include <curfew/detail/leaked.hpp>
 #include <curfew/detail/signal_owner.hpp>
 #include <curfew/detail/signal_table.hpp>
@@ -249,7 +250,8 @@ class fallback_service : public leaked_node, public std::enable_shared_from_this
     std::size_t used = 0;
     std::uint64_t seen = 0;
     for (const int signo : signals) {
-      if (!is_signal(signo)) throw std::invalid_argument("fallback_signal_guard: no signal " + std::to_string(signo));
+      if (!is_signal(signo))
+        CURFEW_THROW(std::invalid_argument("fallback_signal_guard: no signal " + std::to_string(signo)));
       if ((seen & signal_bit(signo)) != 0) continue;
       seen |= signal_bit(signo);
       entries_[used++].signo = signo;
@@ -271,8 +273,8 @@ class fallback_service : public leaked_node, public std::enable_shared_from_this
         const std::string what = "fallback_signal_guard: cannot guard " + signal_name(entry.signo);
         stop();
         if (const auto no_thread = std::exchange(no_thread_, nullptr)) std::rethrow_exception(no_thread);
-        if (reason == EINVAL) throw std::invalid_argument(what);
-        throw std::system_error(reason, std::generic_category(), what);
+        if (reason == EINVAL) CURFEW_THROW(std::invalid_argument(what));
+        CURFEW_THROW(std::system_error(reason, std::generic_category(), what));
       }
     }
   }
@@ -311,10 +313,11 @@ class fallback_service : public leaked_node, public std::enable_shared_from_this
   /// Under the disposition lock, which the new thread is going to want; it waits.
   bool man() noexcept {
     if (thread_.joinable()) return true;
-    try {
+    CURFEW_TRY {
       thread_ = typename Sync::thread([self = this->shared_from_this()] { self->serve(); });
       return true;
-    } catch (...) {
+    }
+    CURFEW_CATCH_ALL {
       no_thread_ = std::current_exception();
       return false;
     }
@@ -340,9 +343,10 @@ class fallback_service : public leaked_node, public std::enable_shared_from_this
       send_to_self(entry.signo);  // a lifespan has come in between: it is its signal now
       return;
     }
-    try {
+    CURFEW_TRY {
       callback_(entry.signo);
-    } catch (...) {  // whatever went wrong in there, the signal still has to take its course
+    }
+    CURFEW_CATCH_ALL {  // whatever went wrong in there, the signal still has to take its course
     }
     remove_fallback(entry);
     send_to_self(entry.signo);

@@ -19,6 +19,7 @@
 #include <type_traits>
 
 #include <curfew/detail/config.hpp>
+#include <curfew/detail/exceptions.hpp>
 #include <curfew/detail/sync.hpp>
 
 #if CURFEW_POSIX
@@ -51,9 +52,9 @@ class descriptor_wakeup {
   descriptor_wakeup() {
 #if defined(__linux__)
     ends_[0] = ends_[1] = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    if (ends_[0] < 0) throw std::system_error(errno, std::generic_category(), "curfew: eventfd");
+    if (ends_[0] < 0) CURFEW_THROW(std::system_error(errno, std::generic_category(), "curfew: eventfd"));
 #else
-    if (::pipe(ends_) != 0) throw std::system_error(errno, std::generic_category(), "curfew: pipe");
+    if (::pipe(ends_) != 0) CURFEW_THROW(std::system_error(errno, std::generic_category(), "curfew: pipe"));
     for (const int end : ends_) {
       ::fcntl(end, F_SETFD, FD_CLOEXEC);
       ::fcntl(end, F_SETFL, O_NONBLOCK);

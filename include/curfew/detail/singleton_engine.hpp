@@ -17,6 +17,7 @@
 #include <utility>
 
 #include <curfew/detail/config.hpp>
+#include <curfew/detail/exceptions.hpp>
 #include <curfew/detail/singleton_core.hpp>
 #include <curfew/detail/singleton_domain.hpp>
 #include <curfew/detail/singleton_handle.hpp>
@@ -177,13 +178,13 @@ class singleton_engine {
           if constexpr (mode() == creation_mode::single_flight) mine.fly_locked();
         }
       }
-      if (sealed_now) throw singleton_sealed(name_);
-      if (!circle.empty()) throw recursive_creation(circle.to_string());
+      if (sealed_now) CURFEW_THROW(singleton_sealed(name_));
+      if (!circle.empty()) CURFEW_THROW(recursive_creation(circle.to_string()));
 
       Sync::here("singleton.create.begun");
       spare candidate(c);
       candidate->instance = traits_.make();
-      if (!candidate->instance) throw std::logic_error(std::string("curfew: make returned null: ") + name_);
+      if (!candidate->instance) CURFEW_THROW(std::logic_error(std::string("curfew: make returned null: ") + name_));
       Sync::here("singleton.create.made");
       if (block* const made = conclude(c, candidate, mine, birth); made != nullptr) return made;
     }
@@ -222,9 +223,10 @@ class singleton_engine {
       }
       if constexpr (has_start) {
         Sync::here("singleton.create.starting");
-        try {
+        CURFEW_TRY {
           traits_.start(*candidate->instance);
-        } catch (...) {
+        }
+        CURFEW_CATCH_ALL {
           failure = std::current_exception();
         }
         Sync::here("singleton.create.started");
@@ -285,7 +287,7 @@ class singleton_engine {
   /// Makes \p next current the way \p install says, which also says what that detached.
   template <class Install>
   block* place(std::unique_ptr<T> next, const char* what, Install install) {
-    if (!next) throw std::invalid_argument(std::string("curfew: ") + what + " was given null: " + name_);
+    if (!next) CURFEW_THROW(std::invalid_argument(std::string("curfew: ") + what + " was given null: " + name_));
     core& c = ensured();
     spare filled(c);
     filled->instance = std::move(next);
@@ -300,32 +302,34 @@ class singleton_engine {
         taken = install(c, filled.installed());
       }
     }
-    if (refused) throw singleton_sealed(name_);
+    if (refused) CURFEW_THROW(singleton_sealed(name_));
     if (taken != nullptr) c.close(*taken);
     return taken;
   }
 
   void tear_down(T& instance, teardown_reason reason) {
-    try {
+    CURFEW_TRY {
       if (reason == teardown_reason::reset) {
         if constexpr (has_on_reset) traits_.on_reset(instance);
       } else {
         if constexpr (has_on_shutdown) traits_.on_shutdown(instance, reason);
       }
-    } catch (...) {
+    }
+    CURFEW_CATCH_ALL {
       {
         core& c = *existing();
         const section locked(*c.home);
         ++c.stats.teardown_errors;
       }
-      throw;
+      CURFEW_RETHROW;
     }
   }
 
   void tear_down_quietly(T& instance, teardown_reason reason) noexcept {
-    try {
+    CURFEW_TRY {
       tear_down(instance, reason);
-    } catch (...) {
+    }
+    CURFEW_CATCH_ALL {
       if constexpr (has_on_error) traits_.on_error(std::current_exception(), reason);
     }
   }

@@ -91,7 +91,7 @@ struct pool_core {
   class key {
    public:
     key() noexcept = default;
-    key(typename serializer::hold held, ledger& slots) noexcept : held_(std::move(held)), slots_(&slots) {}
+    key(typename serializer::hold held, ledger& of) noexcept : held_(std::move(held)), slots_(&of) {}
     key(key&&) noexcept = default;
     key& operator=(key&& other) noexcept {
       key old(std::move(*this));
