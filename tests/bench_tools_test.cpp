@@ -12,6 +12,7 @@
 #include "bench/tools/goals.hpp"
 #include "bench/tools/pages.hpp"
 #include "bench/tools/results.hpp"
+#include "bench/tools/simulation.hpp"
 
 namespace {
 
@@ -138,6 +139,23 @@ TEST(BenchTools, ChartsAreDrawn) {
   EXPECT_NE(drawn.find("prefers-color-scheme:dark"), std::string::npos);
   EXPECT_EQ(drawn.find("nan"), std::string::npos);
   EXPECT_EQ(drawn.substr(drawn.size() - 7), "</svg>\n");
+}
+
+TEST(BenchTools, TheModelIsWhatItSaysWhereThatCanBeReckoned) {
+  const machine_model m;
+  EXPECT_NEAR(simulate(gate_kind::one_word, 1), 2 * m.locked, 1e-6);
+  EXPECT_NEAR(simulate(gate_kind::lane_each, 1), 2 * (m.plain + m.sequence), 1e-6);
+  EXPECT_NEAR(simulate(gate_kind::lane_each, 256), 2 * (m.plain + m.sequence), 1e-6) << "nothing is shared";
+  EXPECT_NEAR(simulate(gate_kind::stripes, 16), 2 * m.locked, 1e-6);
+  EXPECT_GT(simulate(gate_kind::stripes, 32), 2 * m.locked) << "two on a line";
+  EXPECT_GT(simulate(gate_kind::one_word, 2), m.near);
+  EXPECT_LT(simulate(gate_kind::one_word, 2), 4 * m.near + 4 * m.locked);
+  EXPECT_EQ(simulate(gate_kind::one_word, 64), simulate(gate_kind::one_word, 64)) << "the same every time";
+  // Beyond what one line can carry, everybody waits for everybody.
+  EXPECT_GT(simulate(gate_kind::one_word, 256), 255 * m.locked);
+  EXPECT_DOUBLE_EQ(simulate_close(false, 1), 16 * m.locked);
+  EXPECT_DOUBLE_EQ(simulate_close(true, 256) - simulate_close(false, 256),
+                   m.system_call + 255 * m.send_interrupt + m.interrupt);
 }
 
 // The files of this tree, without a run: what compare and plot are given must at least be readable.

@@ -13,7 +13,6 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 namespace bench_tools {
@@ -24,11 +23,12 @@ struct json {
   kind type = kind::null;
   double number = 0;  // of a boolean: 0 or 1
   std::string text;
-  std::vector<std::pair<std::string, json>> members;  // of an array: without names
+  std::vector<json> items;         // of an array or an object
+  std::vector<std::string> names;  // of the items of an object
 
   const json* find(std::string_view name) const {
-    for (const auto& [key, value] : members) {
-      if (key == name) return &value;
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      if (names[i] == name) return &items[i];
     }
     return nullptr;
   }
@@ -81,12 +81,11 @@ class json_parser {
         result.type = named ? json::kind::object : json::kind::array;
         if (take(end)) return result;
         do {
-          std::string name;
           if (named) {
-            name = string();
+            result.names.push_back(string());
             if (!take(':')) fail("no colon");
           }
-          result.members.emplace_back(std::move(name), value(depth + 1));
+          result.items.push_back(value(depth + 1));
         } while (take(','));
         if (!take(end)) fail("neither comma nor end");
         return result;

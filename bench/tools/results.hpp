@@ -99,7 +99,7 @@ inline void read_google(results& into, const std::string& program, std::string_v
                                       "real_time",    "cpu_time"};
   std::map<std::string, std::map<std::string, std::vector<double>>> repetitions;
   const json document = json_parser::parse(text);
-  for (const auto& [unused, entry] : document.at("benchmarks").members) {
+  for (const json& entry : document.at("benchmarks").items) {
     const std::string& name = entry.at("name").text;
     if (const json* const error = entry.find("error_occurred"); error != nullptr && error->number != 0) {
       throw std::runtime_error(name + ": " + entry.at("error_message").text);
@@ -110,10 +110,11 @@ inline void read_google(results& into, const std::string& program, std::string_v
     auto& metrics = repetitions[program + "/" + entry.at("run_name").text];
     metrics["cpu"].push_back(entry.at("cpu_time").number * scale);
     metrics["real"].push_back(entry.at("real_time").number * scale);
-    for (const auto& [key, value] : entry.members) {
-      const bool counter = value.type == json::kind::number &&
+    for (std::size_t i = 0; i < entry.items.size(); ++i) {
+      const std::string& key = entry.names[i];
+      const bool counter = entry.items[i].type == json::kind::number &&
                            std::none_of(std::begin(other), std::end(other), [&](auto known) { return key == known; });
-      if (counter) metrics[key].push_back(value.number);
+      if (counter) metrics[key].push_back(entry.items[i].number);
     }
   }
   for (auto& [name, metrics] : repetitions) {
@@ -161,13 +162,15 @@ inline std::string to_text(const results& of) {
 inline results from_text(std::string_view text) {
   results result;
   const json document = json_parser::parse(text);
-  for (const auto& [key, value] : document.at("machine").members) result.machine[key] = value.text;
-  for (const auto& [name, metrics] : document.at("rows").members) {
-    row& entry = result.rows[name];
-    for (const auto& [metric, value] : metrics.members) {
-      if (value.members.size() != 3) throw std::runtime_error(name + ": " + metric + " has not three numbers");
-      const auto at = [&value = value](std::size_t i) { return value.members[i].second.number; };
-      entry[metric] = {at(0), at(1), at(2)};
+  const json& machine = document.at("machine");
+  for (std::size_t i = 0; i < machine.items.size(); ++i) result.machine[machine.names[i]] = machine.items[i].text;
+  const json& rows = document.at("rows");
+  for (std::size_t i = 0; i < rows.items.size(); ++i) {
+    row& entry = result.rows[rows.names[i]];
+    for (std::size_t k = 0; k < rows.items[i].items.size(); ++k) {
+      const std::vector<json>& numbers = rows.items[i].items[k].items;
+      if (numbers.size() != 3) throw std::runtime_error(rows.names[i] + " has a metric that has not three numbers");
+      entry[rows.items[i].names[k]] = {numbers[0].number, numbers[1].number, numbers[2].number};
     }
   }
   return result;
