@@ -5,6 +5,7 @@ add_library(curfew_warnings INTERFACE)
 target_compile_options(
   curfew_warnings
   INTERFACE $<$<CXX_COMPILER_ID:GNU,Clang,AppleClang>:-Wall;-Wextra;-Wpedantic;-Wshadow;-Wconversion>
+            $<$<CXX_COMPILER_ID:Clang,AppleClang>:-Wthread-safety>
             $<$<CXX_COMPILER_ID:MSVC>:/W4>
             $<$<BOOL:${CURFEW_WERROR}>:$<IF:$<CXX_COMPILER_ID:MSVC>,/WX,-Werror>>)
 

@@ -151,6 +151,13 @@
 #define CURFEW_COLD
 #endif
 
+// For clang's -Wthread-safety: that the caller must not hold the lock. Has no effect on locks that are not annotated.
+#if defined(__clang__)
+#define CURFEW_EXCLUDES(...) __attribute__((locks_excluded(__VA_ARGS__)))
+#else
+#define CURFEW_EXCLUDES(...)
+#endif
+
 #if defined(__unix__) || defined(__APPLE__)
 #define CURFEW_POSIX 1
 #else
@@ -2387,7 +2394,7 @@ class basic_fence : Trace {
   /// Deadlines are of this clock: the steady one.
   using time_point = typename Core::time_point;
   using site = typename Trace::site;  // where a pass was taken: a source_location, or nothing
-  class pass;
+  class [[nodiscard("curfew: the pass is the admission")]] pass;
 
   /// Without a name. Not explicit, so that `= {}` makes an array of fences, or an aggregate with one among its members.
   constexpr basic_fence() noexcept : core_("") {}
@@ -2403,12 +2410,12 @@ class basic_fence : Trace {
   }
 
   /// An empty pass when closed. Never blocks; a pass already held does not help, see pass::clone().
-  [[nodiscard]] pass try_enter(site where = site::current()) noexcept {
+  [[nodiscard("curfew: the pass is the admission")]] pass try_enter(site where = site::current()) noexcept {
     return pass(core_.try_enter() ? this : nullptr, where);
   }
 
   /// Throws admission_refused when closed.
-  [[nodiscard]] pass enter(site where = site::current()) {
+  [[nodiscard("curfew: the pass is the admission")]] pass enter(site where = site::current()) {
     if (!core_.try_enter()) refuse();
     return pass(this, where);
   }
@@ -2462,10 +2469,10 @@ class basic_fence : Trace {
   bool cancel_close() noexcept { return core_.cancel_close(); }
 
   /// Whether entries are refused now.
-  bool is_closed() const noexcept { return core_.is_closed(); }
+  [[nodiscard("curfew: only asks, close() closes")]] bool is_closed() const noexcept { return core_.is_closed(); }
 
   /// Closed, nobody inside, and the last leaver is done with the fence.
-  bool is_drained() const noexcept { return core_.is_drained(); }
+  [[nodiscard("curfew: only asks, drain() waits")]] bool is_drained() const noexcept { return core_.is_drained(); }
 
   /// Passes out. Exact when closed; an estimate while threads enter and leave.
   std::uint64_t inside() const noexcept { return core_.inside(); }
@@ -2510,10 +2517,12 @@ class basic_fence : Trace {
   /// It goes on in the release, close() or drain*() that emptied the fence, with no lock held. With \p resume, which is
   /// called there with the coroutine's handle instead and must not throw, it goes on wherever that sends it; as it is
   /// moved from by then, what this returned must not be awaited again.
-  [[nodiscard]] auto drained() noexcept { return drained(detail::resume_here{}); }
+  [[nodiscard("curfew: nothing waits before it is awaited")]] auto drained() noexcept {
+    return drained(detail::resume_here{});
+  }
   template <class Resume>
   requires std::is_nothrow_invocable_v<Resume&, std::coroutine_handle<>> && std::is_nothrow_move_constructible_v<Resume>
-  [[nodiscard]] auto drained(Resume resume) noexcept {
+  [[nodiscard("curfew: nothing waits before it is awaited")]] auto drained(Resume resume) noexcept {
     return detail::drain_awaitable<Core, Resume>(core_, std::move(resume));
   }
 
@@ -2544,7 +2553,7 @@ class basic_fence : Trace {
 /// The right to be inside, given back by the destructor. Movable, from any thread; moved-from is empty. One pass object
 /// must not be used by two threads at once. Must not outlive its fence (which sees to it).
 template <class Core, class Trace>
-class [[nodiscard]] basic_fence<Core, Trace>::pass : Trace::ticket {
+class basic_fence<Core, Trace>::pass : Trace::ticket {
   using ticket = typename Trace::ticket;
 
  public:
@@ -3907,7 +3916,7 @@ CURFEW_BEGIN_NAMESPACE
 /// \par Exceptions
 /// What the callback throws reaches the caller; the slot is empty by then and the value consumed.
 template <class Lockable, class T, class F>
-bool detach_then(Lockable& mutex, T& slot, F&& callback) {
+bool detach_then(Lockable& mutex, T& slot, F&& callback) CURFEW_EXCLUDES(mutex) {
   T value{};
   {
     const std::lock_guard<Lockable> lock(mutex);
@@ -3988,7 +3997,7 @@ class detach_slot {
     const std::lock_guard<mutex> lock(mutex_);
     return cell_ != nullptr;
   }
-  bool sealed() const {
+  [[nodiscard("curfew: only asks, seal() seals")]] bool sealed() const {
     const std::lock_guard<mutex> lock(mutex_);
     return sealed_;
   }
@@ -4237,7 +4246,7 @@ class singleton_front : private engine_of<T, Traits, Sync> {
  public:
   /// What get() returns; see basic_singleton_handle.
   using handle = typename engine::handle;
-  class scoped_override;
+  class [[nodiscard("curfew: the override ends when this does")]] scoped_override;
 
   /// \p name appears in messages; it is not copied and must outlive the singleton and its handles.
   constexpr explicit singleton_front(const char* name = "",
@@ -4261,7 +4270,7 @@ class singleton_front : private engine_of<T, Traits, Sync> {
   }
 
   /// The current instance, or empty. Creates nothing, waits for nobody.
-  [[nodiscard]] handle try_get() noexcept { return engine::pin(this->hit()); }
+  [[nodiscard("curfew: the handle keeps the instance")]] handle try_get() noexcept { return engine::pin(this->hit()); }
 
   /// `f(*get())`, pinned while \p f runs. A reference into the instance must not be returned.
   template <class F>
@@ -4347,7 +4356,7 @@ class singleton_front : private engine_of<T, Traits, Sync> {
   /// and the one that was current before comes back, unless reset, shutdown, set, detach or seal were called meanwhile:
   /// then nothing comes back, and the suspended one is torn down with `override_ended`. Scopes nest and end in reverse
   /// order; any other order ends the process. Throws as `set` does.
-  [[nodiscard]] scoped_override override_with(std::unique_ptr<T> next) {
+  [[nodiscard("curfew: the override ends when this does")]] scoped_override override_with(std::unique_ptr<T> next) {
     auto record = std::make_unique<override_record>();
     this->place(std::move(next), "override_with", [&record](core& c, block& filled) -> block* {
       c.suspend(*record, filled);
@@ -4358,7 +4367,7 @@ class singleton_front : private engine_of<T, Traits, Sync> {
 
   /// Whether there is a current instance just now, and whether `seal` holds.
   bool has_value() const noexcept { return this->current_acquired() != nullptr; }
-  bool sealed() const noexcept {
+  [[nodiscard("curfew: only asks, seal() seals")]] bool sealed() const noexcept {
     const core* const c = this->existing();
     return c != nullptr && c->is_sealed();
   }
@@ -4403,7 +4412,7 @@ class singleton_front : private engine_of<T, Traits, Sync> {
 /// The life of an override. Movable; ends where it is destroyed, at the latest before the singleton. Errors of the
 /// teardown go to `on_error`.
 template <class T, class Traits, class Sync>
-class [[nodiscard]] singleton_front<T, Traits, Sync>::scoped_override {
+class singleton_front<T, Traits, Sync>::scoped_override {
  public:
   scoped_override(scoped_override&& other) noexcept = default;
   // Assigning a new one over a living one would end the outer before the inner.
@@ -9436,23 +9445,32 @@ class keyed_serializer {
   }
 
   /// Waits for the key. Empty only when the serializer was closed, before or during the wait.
-  [[nodiscard]] hold acquire(const Key& key) { return wait_for_key(key, std::nullopt); }
+  [[nodiscard("curfew: the key is free again when this ends")]] hold acquire(const Key& key) {
+    return wait_for_key(key, std::nullopt);
+  }
 
   /// Waits no longer than the deadline; a wait given up leaves nothing behind and delays nobody.
-  [[nodiscard]] hold acquire_until(const Key& key, deadline until) { return wait_for_key(key, until); }
+  [[nodiscard("curfew: the key is free again when this ends")]] hold acquire_until(const Key& key, deadline until) {
+    return wait_for_key(key, until);
+  }
 
   /// acquire_until() with a span from now.
   template <class R, class P>
-  [[nodiscard]] hold acquire_for(const Key& key, std::chrono::duration<R, P> limit) {
+  [[nodiscard("curfew: the key is free again when this ends")]] hold acquire_for(const Key& key,
+                                                                                 std::chrono::duration<R, P> limit) {
     const deadline until = detail::deadline_after<typename Sync::clock>(limit);
     return wait_for_key(key, until == deadline::max() ? std::nullopt : std::optional(until));
   }
 
   /// The key if it is free; never waits.
-  [[nodiscard]] hold try_acquire(const Key& key) { return take_if_free(key, false); }
+  [[nodiscard("curfew: the key is free again when this ends")]] hold try_acquire(const Key& key) {
+    return take_if_free(key, false);
+  }
 
   /// As `try_acquire`, also after `close()`: for the one that closed it, to clean up under the same exclusion.
-  [[nodiscard]] hold try_acquire_closed(const Key& key) { return take_if_free(key, true); }
+  [[nodiscard("curfew: the key is free again when this ends")]] hold try_acquire_closed(const Key& key) {
+    return take_if_free(key, true);
+  }
 
   /// Refuses everybody who does not hold a key yet, and wakes all waiters with `closed`. Holds stay valid. True for the
   /// one call that closed it.
@@ -9472,7 +9490,7 @@ class keyed_serializer {
   }
 
   /// Whether newcomers are refused.
-  bool is_closed() const noexcept {
+  [[nodiscard("curfew: only asks, close() closes")]] bool is_closed() const noexcept {
     std::lock_guard lock(mutex_);
     return closed_;
   }
@@ -9910,10 +9928,12 @@ class basic_slot_ledger {
 
     /// Waits until there is something to tell. After `evictable` the caller tries to evict and, when that failed, waits
     /// again without having lost its place; a later warm slot is told again.
-    [[nodiscard]] slot_outcome wait_until(deadline until) noexcept { return home_.wait(*this, until); }
+    [[nodiscard("curfew: only a granted ticket has a slot to take")]] slot_outcome wait_until(deadline until) noexcept {
+      return home_.wait(*this, until);
+    }
 
     /// The granted slot; empty before `granted`, and the second time.
-    [[nodiscard]] slot take() noexcept {
+    [[nodiscard("curfew: the slot is given back when this ends")]] slot take() noexcept {
       std::lock_guard lock(home_.mutex_);
       return std::exchange(granted_, false) ? slot(&home_) : slot();
     }
@@ -9940,13 +9960,17 @@ class basic_slot_ledger {
   }
 
   /// A slot within the limit; empty when there is none, or when closed.
-  [[nodiscard]] slot try_reserve() noexcept { return grant_below(limit_); }
+  [[nodiscard("curfew: the slot is given back when this ends")]] slot try_reserve() noexcept {
+    return grant_below(limit_);
+  }
   /// A slot within limit and burst together.
-  [[nodiscard]] slot try_burst() noexcept {
+  [[nodiscard("curfew: the slot is given back when this ends")]] slot try_burst() noexcept {
     return grant_below(limit_ + burst_ < limit_ ? ~std::size_t{0} : limit_ + burst_);
   }
   /// A slot whatever the limit; empty only when closed.
-  [[nodiscard]] slot exceed() noexcept { return grant_below(~std::size_t{0}); }
+  [[nodiscard("curfew: the slot is given back when this ends")]] slot exceed() noexcept {
+    return grant_below(~std::size_t{0});
+  }
 
   /// Refuses every request from now on and wakes everybody in line with `closed`. Slots that are out stay valid. True
   /// for the one call that closed it.
@@ -9971,7 +9995,7 @@ class basic_slot_ledger {
     return census_;
   }
   std::size_t limit() const noexcept { return limit_; }
-  bool is_closed() const noexcept {
+  [[nodiscard("curfew: only asks, close() closes")]] bool is_closed() const noexcept {
     std::lock_guard lock(mutex_);
     return closed_;
   }

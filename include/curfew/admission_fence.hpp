@@ -87,7 +87,7 @@ class basic_fence : Trace {
   /// Deadlines are of this clock: the steady one.
   using time_point = typename Core::time_point;
   using site = typename Trace::site;  // where a pass was taken: a source_location, or nothing
-  class pass;
+  class [[nodiscard("curfew: the pass is the admission")]] pass;
 
   /// Without a name. Not explicit, so that `= {}` makes an array of fences, or an aggregate with one among its members.
   constexpr basic_fence() noexcept : core_("") {}
@@ -103,12 +103,12 @@ class basic_fence : Trace {
   }
 
   /// An empty pass when closed. Never blocks; a pass already held does not help, see pass::clone().
-  [[nodiscard]] pass try_enter(site where = site::current()) noexcept {
+  [[nodiscard("curfew: the pass is the admission")]] pass try_enter(site where = site::current()) noexcept {
     return pass(core_.try_enter() ? this : nullptr, where);
   }
 
   /// Throws admission_refused when closed.
-  [[nodiscard]] pass enter(site where = site::current()) {
+  [[nodiscard("curfew: the pass is the admission")]] pass enter(site where = site::current()) {
     if (!core_.try_enter()) refuse();
     return pass(this, where);
   }
@@ -162,10 +162,10 @@ class basic_fence : Trace {
   bool cancel_close() noexcept { return core_.cancel_close(); }
 
   /// Whether entries are refused now.
-  bool is_closed() const noexcept { return core_.is_closed(); }
+  [[nodiscard("curfew: only asks, close() closes")]] bool is_closed() const noexcept { return core_.is_closed(); }
 
   /// Closed, nobody inside, and the last leaver is done with the fence.
-  bool is_drained() const noexcept { return core_.is_drained(); }
+  [[nodiscard("curfew: only asks, drain() waits")]] bool is_drained() const noexcept { return core_.is_drained(); }
 
   /// Passes out. Exact when closed; an estimate while threads enter and leave.
   std::uint64_t inside() const noexcept { return core_.inside(); }
@@ -210,10 +210,12 @@ class basic_fence : Trace {
   /// It goes on in the release, close() or drain*() that emptied the fence, with no lock held. With \p resume, which is
   /// called there with the coroutine's handle instead and must not throw, it goes on wherever that sends it; as it is
   /// moved from by then, what this returned must not be awaited again.
-  [[nodiscard]] auto drained() noexcept { return drained(detail::resume_here{}); }
+  [[nodiscard("curfew: nothing waits before it is awaited")]] auto drained() noexcept {
+    return drained(detail::resume_here{});
+  }
   template <class Resume>
   requires std::is_nothrow_invocable_v<Resume&, std::coroutine_handle<>> && std::is_nothrow_move_constructible_v<Resume>
-  [[nodiscard]] auto drained(Resume resume) noexcept {
+  [[nodiscard("curfew: nothing waits before it is awaited")]] auto drained(Resume resume) noexcept {
     return detail::drain_awaitable<Core, Resume>(core_, std::move(resume));
   }
 
@@ -244,7 +246,7 @@ class basic_fence : Trace {
 /// The right to be inside, given back by the destructor. Movable, from any thread; moved-from is empty. One pass object
 /// must not be used by two threads at once. Must not outlive its fence (which sees to it).
 template <class Core, class Trace>
-class [[nodiscard]] basic_fence<Core, Trace>::pass : Trace::ticket {
+class basic_fence<Core, Trace>::pass : Trace::ticket {
   using ticket = typename Trace::ticket;
 
  public:

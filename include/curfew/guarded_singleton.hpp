@@ -81,7 +81,7 @@ class singleton_front : private engine_of<T, Traits, Sync> {
  public:
   /// What get() returns; see basic_singleton_handle.
   using handle = typename engine::handle;
-  class scoped_override;
+  class [[nodiscard("curfew: the override ends when this does")]] scoped_override;
 
   /// \p name appears in messages; it is not copied and must outlive the singleton and its handles.
   constexpr explicit singleton_front(const char* name = "",
@@ -105,7 +105,7 @@ class singleton_front : private engine_of<T, Traits, Sync> {
   }
 
   /// The current instance, or empty. Creates nothing, waits for nobody.
-  [[nodiscard]] handle try_get() noexcept { return engine::pin(this->hit()); }
+  [[nodiscard("curfew: the handle keeps the instance")]] handle try_get() noexcept { return engine::pin(this->hit()); }
 
   /// `f(*get())`, pinned while \p f runs. A reference into the instance must not be returned.
   template <class F>
@@ -191,7 +191,7 @@ class singleton_front : private engine_of<T, Traits, Sync> {
   /// and the one that was current before comes back, unless reset, shutdown, set, detach or seal were called meanwhile:
   /// then nothing comes back, and the suspended one is torn down with `override_ended`. Scopes nest and end in reverse
   /// order; any other order ends the process. Throws as `set` does.
-  [[nodiscard]] scoped_override override_with(std::unique_ptr<T> next) {
+  [[nodiscard("curfew: the override ends when this does")]] scoped_override override_with(std::unique_ptr<T> next) {
     auto record = std::make_unique<override_record>();
     this->place(std::move(next), "override_with", [&record](core& c, block& filled) -> block* {
       c.suspend(*record, filled);
@@ -202,7 +202,7 @@ class singleton_front : private engine_of<T, Traits, Sync> {
 
   /// Whether there is a current instance just now, and whether `seal` holds.
   bool has_value() const noexcept { return this->current_acquired() != nullptr; }
-  bool sealed() const noexcept {
+  [[nodiscard("curfew: only asks, seal() seals")]] bool sealed() const noexcept {
     const core* const c = this->existing();
     return c != nullptr && c->is_sealed();
   }
@@ -247,7 +247,7 @@ class singleton_front : private engine_of<T, Traits, Sync> {
 /// The life of an override. Movable; ends where it is destroyed, at the latest before the singleton. Errors of the
 /// teardown go to `on_error`.
 template <class T, class Traits, class Sync>
-class [[nodiscard]] singleton_front<T, Traits, Sync>::scoped_override {
+class singleton_front<T, Traits, Sync>::scoped_override {
  public:
   scoped_override(scoped_override&& other) noexcept = default;
   // Assigning a new one over a living one would end the outer before the inner.

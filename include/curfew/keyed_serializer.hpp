@@ -112,23 +112,32 @@ class keyed_serializer {
   }
 
   /// Waits for the key. Empty only when the serializer was closed, before or during the wait.
-  [[nodiscard]] hold acquire(const Key& key) { return wait_for_key(key, std::nullopt); }
+  [[nodiscard("curfew: the key is free again when this ends")]] hold acquire(const Key& key) {
+    return wait_for_key(key, std::nullopt);
+  }
 
   /// Waits no longer than the deadline; a wait given up leaves nothing behind and delays nobody.
-  [[nodiscard]] hold acquire_until(const Key& key, deadline until) { return wait_for_key(key, until); }
+  [[nodiscard("curfew: the key is free again when this ends")]] hold acquire_until(const Key& key, deadline until) {
+    return wait_for_key(key, until);
+  }
 
   /// acquire_until() with a span from now.
   template <class R, class P>
-  [[nodiscard]] hold acquire_for(const Key& key, std::chrono::duration<R, P> limit) {
+  [[nodiscard("curfew: the key is free again when this ends")]] hold acquire_for(const Key& key,
+                                                                                 std::chrono::duration<R, P> limit) {
     const deadline until = detail::deadline_after<typename Sync::clock>(limit);
     return wait_for_key(key, until == deadline::max() ? std::nullopt : std::optional(until));
   }
 
   /// The key if it is free; never waits.
-  [[nodiscard]] hold try_acquire(const Key& key) { return take_if_free(key, false); }
+  [[nodiscard("curfew: the key is free again when this ends")]] hold try_acquire(const Key& key) {
+    return take_if_free(key, false);
+  }
 
   /// As `try_acquire`, also after `close()`: for the one that closed it, to clean up under the same exclusion.
-  [[nodiscard]] hold try_acquire_closed(const Key& key) { return take_if_free(key, true); }
+  [[nodiscard("curfew: the key is free again when this ends")]] hold try_acquire_closed(const Key& key) {
+    return take_if_free(key, true);
+  }
 
   /// Refuses everybody who does not hold a key yet, and wakes all waiters with `closed`. Holds stay valid. True for the
   /// one call that closed it.
@@ -148,7 +157,7 @@ class keyed_serializer {
   }
 
   /// Whether newcomers are refused.
-  bool is_closed() const noexcept {
+  [[nodiscard("curfew: only asks, close() closes")]] bool is_closed() const noexcept {
     std::lock_guard lock(mutex_);
     return closed_;
   }

@@ -107,10 +107,12 @@ class basic_slot_ledger {
 
     /// Waits until there is something to tell. After `evictable` the caller tries to evict and, when that failed, waits
     /// again without having lost its place; a later warm slot is told again.
-    [[nodiscard]] slot_outcome wait_until(deadline until) noexcept { return home_.wait(*this, until); }
+    [[nodiscard("curfew: only a granted ticket has a slot to take")]] slot_outcome wait_until(deadline until) noexcept {
+      return home_.wait(*this, until);
+    }
 
     /// The granted slot; empty before `granted`, and the second time.
-    [[nodiscard]] slot take() noexcept {
+    [[nodiscard("curfew: the slot is given back when this ends")]] slot take() noexcept {
       std::lock_guard lock(home_.mutex_);
       return std::exchange(granted_, false) ? slot(&home_) : slot();
     }
@@ -137,13 +139,17 @@ class basic_slot_ledger {
   }
 
   /// A slot within the limit; empty when there is none, or when closed.
-  [[nodiscard]] slot try_reserve() noexcept { return grant_below(limit_); }
+  [[nodiscard("curfew: the slot is given back when this ends")]] slot try_reserve() noexcept {
+    return grant_below(limit_);
+  }
   /// A slot within limit and burst together.
-  [[nodiscard]] slot try_burst() noexcept {
+  [[nodiscard("curfew: the slot is given back when this ends")]] slot try_burst() noexcept {
     return grant_below(limit_ + burst_ < limit_ ? ~std::size_t{0} : limit_ + burst_);
   }
   /// A slot whatever the limit; empty only when closed.
-  [[nodiscard]] slot exceed() noexcept { return grant_below(~std::size_t{0}); }
+  [[nodiscard("curfew: the slot is given back when this ends")]] slot exceed() noexcept {
+    return grant_below(~std::size_t{0});
+  }
 
   /// Refuses every request from now on and wakes everybody in line with `closed`. Slots that are out stay valid. True
   /// for the one call that closed it.
@@ -168,7 +174,7 @@ class basic_slot_ledger {
     return census_;
   }
   std::size_t limit() const noexcept { return limit_; }
-  bool is_closed() const noexcept {
+  [[nodiscard("curfew: only asks, close() closes")]] bool is_closed() const noexcept {
     std::lock_guard lock(mutex_);
     return closed_;
   }

@@ -46,7 +46,7 @@ CURFEW_BEGIN_NAMESPACE
 /// \par Exceptions
 /// What the callback throws reaches the caller; the slot is empty by then and the value consumed.
 template <class Lockable, class T, class F>
-bool detach_then(Lockable& mutex, T& slot, F&& callback) {
+bool detach_then(Lockable& mutex, T& slot, F&& callback) CURFEW_EXCLUDES(mutex) {
   T value{};
   {
     const std::lock_guard<Lockable> lock(mutex);
@@ -127,7 +127,7 @@ class detach_slot {
     const std::lock_guard<mutex> lock(mutex_);
     return cell_ != nullptr;
   }
-  bool sealed() const {
+  [[nodiscard("curfew: only asks, seal() seals")]] bool sealed() const {
     const std::lock_guard<mutex> lock(mutex_);
     return sealed_;
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Copyright (c) 2026 the curfew authors
 
-// expect: nodiscard
+// expect: curfew: the pass is the admission
 
 #include <curfew/admission_fence.hpp>
 

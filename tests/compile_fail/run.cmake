@@ -1,4 +1,4 @@
-# cmake -DCXX=<compiler> -DSOURCE=<file> -DINCLUDE=<directory> -P run.cmake
+# cmake -DCXX=<compiler> -DSOURCE=<file> -DINCLUDE=<directory> [-DFLAGS=<more>] -P run.cmake
 
 cmake_minimum_required(VERSION 3.25)
 
@@ -9,7 +9,7 @@ if(NOT count EQUAL 1)
 endif()
 string(REGEX REPLACE "^// expect: " "" expect "${expect}")
 
-set(command ${CXX} -std=c++20 -fsyntax-only -I ${INCLUDE})
+set(command ${CXX} -std=c++20 -fsyntax-only -I ${INCLUDE} ${FLAGS})
 execute_process(COMMAND ${command} -DCURFEW_MUST_COMPILE ${SOURCE} RESULT_VARIABLE status ERROR_VARIABLE errors)
 if(NOT status EQUAL 0)
   message(FATAL_ERROR "the correct half does not compile:\n${errors}")

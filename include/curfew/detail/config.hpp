@@ -51,6 +51,13 @@
 #define CURFEW_COLD
 #endif
 
+// For clang's -Wthread-safety: that the caller must not hold the lock. Has no effect on locks that are not annotated.
+#if defined(__clang__)
+#define CURFEW_EXCLUDES(...) __attribute__((locks_excluded(__VA_ARGS__)))
+#else
+#define CURFEW_EXCLUDES(...)
+#endif
+
 #if defined(__unix__) || defined(__APPLE__)
 #define CURFEW_POSIX 1
 #else
