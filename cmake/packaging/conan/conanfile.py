@@ -33,7 +33,8 @@ class Curfew(ConanFile):
         check_min_cppstd(self, 20)
 
     def package(self):
-        copy(self, "*.hpp", os.path.join(self.source_folder, "include"), os.path.join(self.package_folder, "include"))
+        for headers in ("*.hpp", "*.cppm"):
+            copy(self, headers, os.path.join(self.source_folder, "include"), os.path.join(self.package_folder, "include"))
         copy(self, "LICENSE", self.source_folder, os.path.join(self.package_folder, "licenses"))
 
     def package_id(self):
