@@ -127,7 +127,7 @@ TEST(OrderedLifespanProcess, T43_SigtermDrainsAndStopsAndTheCodeIsZero) {
     life.add("pool").stop([&] { log.tell('p'); });
     life.add("runs").after("pool").fence(runs).drain([&] { finish.open(); });
     life.add("http").after("runs").start([] {}).close([&] { log.tell('h'); });
-    life.add("ready").after("http").start([&] { up.tell('u'); });
+    when_running(life, [&] { up.tell('u'); });
     const int code = life.run();
     run.join();
     return code;
@@ -150,8 +150,8 @@ TEST(OrderedLifespanProcess, T19_CodesByPolicyWithARealSignal) {
       auto options = owning();
       options.exit = chosen;
       ordered_lifespan life(options);
-      life.add("a").start([] { ::kill(::getpid(), SIGINT); }).stop([&] { stopped.tell('s'); });
-      life.add("b").start([](const stage_context& context) { context.sleep_or_stop(patience); });
+      life.add("a").start(send_and_await(SIGINT)).stop([&] { stopped.tell('s'); });
+      life.add("b").after("a").start([] {});
       return life.run();
     });
     EXPECT_EQ(shell_code(status), expected);
@@ -297,7 +297,7 @@ TEST(OrderedLifespanProcess, T16_G6_TheThirdSignalEndsTheProcessWhateverItDoes) 
         for (;;) spin();
       });
       if (here) stage.on_controller();
-      life.add("up").after("spins").start([&] { progress.tell('u'); });
+      when_running(life, [&] { progress.tell('u'); });
       return life.run();
     });
     EXPECT_EQ(progress.hear(), 'u');
@@ -306,6 +306,13 @@ TEST(OrderedLifespanProcess, T16_G6_TheThirdSignalEndsTheProcessWhateverItDoes) 
     ::kill(child, SIGTERM);
     EXPECT_EQ(progress.hear(), '2');
     ::kill(child, SIGINT);
+    if (thread_sanitizer) {  // the thread that fired the token may be ending, see send_and_await()
+      siginfo_t info{};
+      while (::waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == 0) {
+        ::kill(child, SIGINT);
+        std::this_thread::yield();
+      }
+    }
     EXPECT_EQ(reap(child), 128 + SIGINT);
   }
 }
@@ -360,7 +367,7 @@ TEST(OrderedLifespanProcess, X12_ASecondSignalDuringTheTeardownDoesNotCutItShort
       log.tell('k');
       std::this_thread::sleep_for(30ms);  // the parent's second signal comes about here; any moment will do
     });
-    life.add("up").start([&] { log.tell('u'); });
+    when_running(life, [&] { log.tell('u'); });
     return life.run();
   });
   EXPECT_EQ(log.hear(), 'u');
@@ -431,11 +438,10 @@ TEST(OrderedLifespanProcess, T29_ASignalAtEachNamedPointIsNotLost) {
                 curfew::basic_ordered_lifespan<park_sync> life(options);
                 life.add("a").start([] {}).stop([] {});
                 park at(point);
-                std::atomic<bool> sent{false};
+                const pthread_t controller = ::pthread_self();
                 std::thread sender([&] {
                   CHILD_CHECK(at.wait_arrived());
-                  ::kill(::getpid(), SIGTERM);
-                  sent = true;
+                  ::pthread_kill(controller, SIGTERM);
                   at.open();
                 });
                 const bool later = std::strstr(point, "stop") != nullptr;
@@ -795,6 +801,50 @@ TEST(OrderedLifespanProcess, Rule15_AForkedChildIsInert) {
             0);
 }
 
+/// Threads of this process other than the caller that are not asleep in the kernel.
+int threads_awake() {
+  int awake = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::ifstream file(entry.path() / "stat");
+    std::string text;
+    if (entry.path().filename() == std::to_string(::getpid()) || !std::getline(file, text)) continue;
+    if (text.compare(text.rfind(')') + 1, 2, " S") != 0) ++awake;
+  }
+  return awake;
+}
+
+TEST(OrderedLifespanProcess, Rule15_AForkedChildMayDestroyAndExitWhatThreadsOfItsParentWaitOn) {
+  for (const bool exits : {false, true}) {
+    EXPECT_EQ(shell_code(in_child([&] {
+                static std::optional<ordered_lifespan> life;  // an exit destroys it
+                life.emplace(owning());
+                life->add("a").stop([] {});
+                CHILD_CHECK(life->start());
+                std::atomic<int> waiting{0};
+                std::vector<std::thread> waiters;
+                for (int i = 0; i != 4; ++i) {  // one at the bell, the others at a condition variable
+                  waiters.emplace_back([&] {
+                    ++waiting;
+                    life->wait();
+                  });
+                }
+                // Asleep, so that no allocator's lock is held when it forks.
+                CHILD_CHECK(eventually([&] { return waiting == 4 && threads_awake() == 0; }));
+                const int code = shell_code(in_child([&]() -> int {
+                  ::alarm(10);
+                  if (exits) std::exit(7);
+                  life.reset();
+                  return 7;
+                }));
+                life->request_stop();
+                for (auto& one : waiters) one.join();
+                life.reset();
+                return code;
+              })),
+              7);
+  }
+}
+
 TEST(OrderedLifespanProcess, T21_ExitInsideAHookDoesNotDeadlock) {
   channel log;
   const int status = in_child([&] {
@@ -957,7 +1007,7 @@ int main(int argc, char** argv) {
     auto options = owning();
     options.exit = exit_code_policy::reraise;
     ordered_lifespan life(options);
-    life.add("asks").start([] { ::kill(::getpid(), SIGTERM); });
+    life.add("asks").start(send_and_await(SIGTERM));
     return life.run();
   }
   testing::InitGoogleTest(&argc, argv);

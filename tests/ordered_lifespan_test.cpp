@@ -288,6 +288,119 @@ TEST(OrderedLifespan, Rule1_ALayerRunsTogetherExactlyWhenAllItsMembersAreParalle
   }
 }
 
+/// What a hook waits for whose work ends elsewhere. Who completes it first counts; the token of the hook ends the wait
+/// too.
+class completion {
+ public:
+  bool complete() {
+    const bool first = !done_.exchange(true);
+    over_.open();
+    return first;
+  }
+  /// False when the token came first.
+  bool wait(const std::stop_token& token) {
+    const std::stop_callback cut(token, [this] { over_.open(); });
+    EXPECT_TRUE(over_.wait());
+    return done_.load();
+  }
+
+ private:
+  std::atomic<bool> done_{false};
+  gate over_;
+};
+
+TEST(OrderedLifespan, T44_ACompletionThatComesAfterAnEarlyStopFindsNothingToDo) {
+  watchdog dog("T44 early stop");
+  completion answer;
+  gate asked;
+  journal log;
+  ordered_lifespan life(quiet());
+  life.add("asks")
+      .start([&](const stage_context& context) {
+        asked.open();
+        log(answer.wait(context.token) ? "answered" : "called off");
+      })
+      .drain([&] { log("~asks"); })
+      .stop([&] { log("-asks"); });
+  life.add("workers").after("asks").start([&] { answer.complete(); }).stop([&] { log("-workers"); });
+  thread stopper([&] {
+    EXPECT_TRUE(asked.wait());
+    life.request_stop();  // before there is anybody who could complete it
+  });
+  EXPECT_FALSE(life.start());
+  stopper.join();
+  EXPECT_EQ(log.text(), "called off ~asks -asks");
+  const auto before = outcomes(life.report());
+  thread late([&] {
+    EXPECT_TRUE(answer.complete());
+    EXPECT_FALSE(answer.complete());
+  });
+  late.join();
+  EXPECT_EQ(life.state(), lifespan_state::stopped);
+  EXPECT_EQ(log.text(), "called off ~asks -asks");
+  EXPECT_EQ(outcomes(life.report()), before);
+  EXPECT_TRUE(life.reset());
+}
+
+TEST(OrderedLifespan, T44_AHookThatAnotherThreadCompletesTwiceEndsOnceAndNothingRunsOnThatThread) {
+  watchdog dog("T44 twice");
+  completion answer;
+  gate asked;
+  ordered_lifespan life(quiet());
+  int ends = 0;
+  std::vector<std::thread::id> ran_on;  // touched by one hook or observer after the other
+  life.observe([&](const lifespan_event& event) {
+    ran_on.push_back(std::this_thread::get_id());
+    if (event.kind == lifespan_event_kind::stage_end && event.phase == lifespan_phase::drain) ++ends;
+  });
+  life.add("pool").stop([&] { ran_on.push_back(std::this_thread::get_id()); });
+  life.add("runs").after("pool").drain([&](const stage_context& context) {
+    asked.open();
+    EXPECT_TRUE(answer.wait(context.token));
+  });
+  ASSERT_TRUE(life.start());
+  std::thread::id completer;
+  thread worker([&] {
+    completer = std::this_thread::get_id();
+    EXPECT_TRUE(asked.wait());
+    EXPECT_TRUE(answer.complete());
+    EXPECT_FALSE(answer.complete());
+  });
+  EXPECT_EQ(life.stop().exit_code, 0);
+  worker.join();
+  EXPECT_EQ(ends, 1);
+  for (const auto& one : ran_on) EXPECT_NE(one, completer);
+  EXPECT_EQ(outcomes(life.report()), "runs.drain=ok pool.stop=ok");
+}
+
+TEST(OrderedLifespan, T44_AFenceThatIsEmptiedElsewhereAfterAnEarlyStopEndsTheDrainOnceAndOnTheController) {
+  watchdog dog("T44 fence");
+  using fence_type = curfew::basic_admission_fence<fake_sync>;
+  fence_type runs("runs");
+  gate up;
+  ordered_lifespan life(quiet());
+  auto pass = std::make_optional(runs.enter());
+  int ends = 0;
+  bool elsewhere = false;
+  const auto controller = std::this_thread::get_id();
+  life.observe([&](const lifespan_event& event) {
+    elsewhere = elsewhere || std::this_thread::get_id() != controller;
+    if (event.kind == lifespan_event_kind::stage_end && event.phase == lifespan_phase::drain) ++ends;
+  });
+  life.add("runs").fence(runs).start([&] { life.request_stop(); });
+  life.add("workers").after("runs").start([] { ADD_FAILURE() << "started after the stop"; });
+  thread worker([&] {
+    while (!pass->closing()) fake_sync::sleep_for(1ms);
+    pass->release();
+    pass->release();
+  });
+  EXPECT_FALSE(life.start());
+  worker.join();
+  EXPECT_EQ(ends, 1);
+  EXPECT_FALSE(elsewhere);
+  EXPECT_EQ(life.state(), lifespan_state::stopped);
+}
+
 TEST(OrderedLifespan, Rule1_AFailureInAParallelLayerLetsTheOthersEnd) {
   watchdog dog("parallel");
   journal log;

@@ -10,7 +10,10 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <csignal>
+#include <cstdint>
 #include <cstdio>
+#include <map>
 #include <memory>
 #include <optional>
 #include <random>
@@ -643,6 +646,108 @@ TEST(LifespanTime, Rule9_AStopByAnotherThreadLetsAReloadEndFirst) {
   EXPECT_EQ(life.stop().exit_code, 0);
   waiter.join();
   EXPECT_EQ(log.text(), "reloaded closing");
+}
+
+// --- T46: a console, as on Windows, where the system calls from a thread of its own
+
+using console = curfew::detail::console_owner<fake_sync>;
+constexpr auto console_signals = curfew::detail::signal_bit(SIGINT) | curfew::detail::signal_bit(SIGTERM);
+
+std::atomic<lifespan*> told_by_console{nullptr};
+
+bool own(console& desk, lifespan& life, std::uint64_t signals = console_signals) {
+  return desk.acquire(
+      signals, [](int signo) { told_by_console.load()->simulate_signal(signo); }, [](const void*) noexcept {}, nullptr,
+      [&life] { told_by_console = &life; });
+}
+
+TEST(LifespanTime, T46_WhenTheWindowIsClosedTheProcessLastsUntilTheOrderedStopIsOver) {
+  watchdog dog("T46 close");
+  using namespace curfew::detail;
+  for (const auto event : {console_close, console_logoff, console_shutdown}) {
+    journal log;
+    console desk;
+    fake_gate up;
+    fake_sync::thread system([&] {
+      EXPECT_TRUE(up.wait());
+      const auto began = now();
+      EXPECT_TRUE(desk.on_event(event));
+      log("the system ends the process");
+      EXPECT_EQ(now() - began, 3s);
+    });
+    {
+      lifespan life(plain());
+      ASSERT_TRUE(own(desk, life));
+      life.add("pool").stop([&] {
+        fake_sync::sleep_for(3s);
+        log("pool down,");
+      });
+      ASSERT_TRUE(life.start());
+      up.open();
+      EXPECT_EQ(life.wait(), stop_cause::signal);
+      EXPECT_EQ(life.stop().signal, SIGTERM);
+      log("stopped,");
+      desk.release();
+    }
+    system.join();
+    EXPECT_EQ(log.text(), "pool down, stopped, the system ends the process");
+  }
+}
+
+TEST(LifespanTime, T46_AStopThatHangsHoldsTheSystemNoLongerThanItWaits) {
+  watchdog dog("T46 hang");
+  console desk;
+  lifespan life(plain());
+  ASSERT_TRUE(own(desk, life));
+  const auto began = now();
+  EXPECT_TRUE(desk.on_event(curfew::detail::console_close));  // and nobody stops
+  EXPECT_EQ(now() - began, curfew::detail::console_patience);
+  EXPECT_LT(curfew::detail::console_patience, 5s);
+  EXPECT_EQ(life.wait(), stop_cause::signal);
+  desk.release();
+}
+
+TEST(LifespanTime, T46_CtrlCAndCtrlBreakHoldNobodyUp) {
+  watchdog dog("T46 ctrl");
+  constexpr unsigned long interrupt = curfew::detail::console_interrupt, control_break = 1;
+  console desk;
+  lifespan life(plain());
+  EXPECT_FALSE(desk.on_event(interrupt) || desk.on_event(curfew::detail::console_close)) << "nobody owns";
+  ASSERT_TRUE(own(desk, life));
+  EXPECT_EQ(desk.owned(), console_signals);
+  lifespan second(plain());
+  EXPECT_FALSE(own(desk, second));
+  EXPECT_EQ(told_by_console.load(), &life) << "a refused owner has touched nothing";
+  const auto began = now();
+  EXPECT_TRUE(desk.on_event(control_break));
+  EXPECT_TRUE(desk.on_event(interrupt));
+  EXPECT_EQ(now(), began);
+  EXPECT_EQ(life.stop().signals, (std::map<int, unsigned>{{SIGINT, 1}, {SIGTERM, 1}}));
+  desk.release();
+  EXPECT_TRUE(own(desk, second, curfew::detail::signal_bit(SIGTERM)));
+  EXPECT_FALSE(desk.on_event(interrupt)) << "goes to whoever was there before";
+  EXPECT_TRUE(desk.on_event(control_break));
+  desk.release();
+}
+
+TEST(LifespanTime, T46_TheNextOwnerDoesNotHoldTheEventOfTheLast) {
+  watchdog dog("T46 next");
+  console desk;
+  lifespan first(plain());
+  lifespan next(plain());
+  ASSERT_TRUE(own(desk, first));
+  const auto began = now();
+  fake_sync::thread system([&] {
+    EXPECT_TRUE(desk.on_event(curfew::detail::console_close));
+    EXPECT_EQ(now() - began, 1s);
+  });
+  fake_sync::sleep_for(1s);  // in that time: until the system's thread is held
+  desk.release();
+  EXPECT_TRUE(own(desk, next));
+  system.join();
+  EXPECT_TRUE(next.start());
+  EXPECT_EQ(next.stop().signal, 0);
+  desk.release();
 }
 
 }  // namespace

@@ -333,7 +333,7 @@ TEST(Ownership, AComponentBuiltBeforeTheLifespanDoesNotTearDownUnderIt) {
               component early(log);
               ordered_lifespan life;
               life.add("pool").drain([&] { log.tell('d'); }).stop([&] { log.tell('s'); });
-              life.add("kill").after("pool").start([] { ::kill(::getpid(), SIGTERM); });
+              life.add("kill").after("pool").start(send_and_await(SIGTERM));
               const int code = life.run();
               CHILD_CHECK(!early.guard_.installed(SIGTERM) && early.guard_.installed(SIGHUP));
               return code;
@@ -407,7 +407,7 @@ TEST(Ownership, IsReleasedAfterAFailedStartAndMayBeTakenAgain) {
               }
               CHILD_CHECK(!shutdown_owned(SIGTERM) && handler_of(SIGTERM) == before);
               ordered_lifespan second;
-              second.add("up").start([] { ::kill(::getpid(), SIGTERM); });
+              second.add("up").start(send_and_await(SIGTERM));
               return second.run();
             })),
             0);

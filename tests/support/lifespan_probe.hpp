@@ -64,6 +64,23 @@ inline constexpr bool address_sanitizer = false;
 inline constexpr bool address_sanitizer = false;
 #endif
 
+/// A hook that sends its process a signal and stays until that has been noticed. For the kernel any thread may take it,
+/// also one that is ending, and ThreadSanitizer drops what a thread takes in its last steps; so nobody ends meanwhile.
+inline auto send_and_await(int signo) {
+  return [signo](const stage_context& context) {
+    ::kill(::getpid(), signo);
+    context.sleep_or_stop(patience);
+  };
+}
+
+/// Calls \p tell on the controller when \p life runs, and no thread of its start hooks is left to take a signal.
+template <class Lifespan, class Tell>
+void when_running(Lifespan& life, Tell tell) {
+  life.observe([&life, tell](const curfew::lifespan_event& event) {
+    if (event.kind == curfew::lifespan_event_kind::state_changed && life.state() == lifespan_state::running) tell();
+  });
+}
+
 /// One turn of a busy loop.
 inline void spin() {
   if (thread_sanitizer) std::this_thread::sleep_for(1us);

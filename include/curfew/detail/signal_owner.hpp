@@ -261,10 +261,8 @@ inline bool is_displaced(int signo) noexcept {
 template <class Wakeup, class Prepare>
 acquisition acquire_signals(std::uint64_t wanted, signal_handler handler, const Wakeup& wake, int&,
                             Prepare prepare) noexcept {
-  if (owned_by_console() != 0) return acquisition::conflict;
-  prepare();
   const auto ring = [](const void* bell) noexcept { static_cast<const Wakeup*>(bell)->ring(); };
-  return acquire_console(wanted, handler, ring, &wake) ? acquisition::taken : acquisition::conflict;
+  return acquire_console(wanted, handler, ring, &wake, prepare) ? acquisition::taken : acquisition::conflict;
 }
 inline void release_signals() noexcept {
   release_console();
