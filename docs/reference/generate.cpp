@@ -52,6 +52,7 @@ struct header {
   std::string file_doc;
   std::vector<entity> entities;
   std::vector<std::string> macros;  // asked for or defined
+  bool understood = false;          // every brace that was opened was closed
 };
 
 class reader {
@@ -60,6 +61,7 @@ class reader {
 
   header read() {
     while (at_ < text_.size()) step();
+    found_.understood = scopes_.empty() && depth_ == 0 && trimmed(pending_).empty();
     return std::move(found_);
   }
 
@@ -256,6 +258,15 @@ class reader {
     return text;
   }
 
+  static std::string without_attributes(std::string text) {
+    for (auto at = text.find("[["); at != std::string::npos; at = text.find("[[")) {
+      const auto end = text.find("]]", at);
+      if (end == std::string::npos) break;
+      text.erase(at, end + 2 - at);
+    }
+    return text;
+  }
+
   static bool heads_type(const std::string& core) {
     for (const char* word : {"class ", "struct ", "union ", "enum "}) {
       if (starts(core, word)) return true;
@@ -294,7 +305,7 @@ class reader {
 
   void open_brace() {
     const std::string text = trimmed(pending_);
-    const std::string core = core_of(text);
+    const std::string core = core_of(without_attributes(text));
     if (starts(core, "namespace") || starts(core, "inline namespace")) {
       const auto space = core.find("namespace") + 9;
       scopes_.push_back({level::space, trimmed(core.substr(space)), true});
@@ -364,7 +375,7 @@ class reader {
 
   void declaration() {
     const std::string text = trimmed(pending_);
-    const std::string core = core_of(text);
+    const std::string core = core_of(without_attributes(text));
     if (core.empty() || starts(core, "friend ") || starts(core, "static_assert") || core.ends_with("= delete") ||
         starts(core, "extern template")) {
       forget();
@@ -618,6 +629,14 @@ std::string laid_out(std::string text) {
   for (const char* noise : {"CURFEW_VISIBLE ", "CURFEW_COLD ", "CURFEW_ALWAYS_INLINE ", "CURFEW_NOINLINE "}) {
     for (auto at = text.find(noise); at != std::string::npos; at = text.find(noise)) text.erase(at, std::strlen(noise));
   }
+  for (auto at = text.find("[[nodiscard("); at != std::string::npos; at = text.find("[[nodiscard(", at + 1)) {
+    text.erase(at + 11, text.find("]]", at) - at - 11);  // the reason is in the words below
+  }
+  if (const auto base = text.find(" : "); text.find("class ") < base && base != std::string::npos &&
+                                          text.find('(') == std::string::npos && !starts(text, "enum ") &&
+                                          !starts(text.substr(base + 3), "public ")) {
+    text.erase(base);  // private
+  }
   if (text.ends_with(" = default")) text.erase(text.size() - 10);
   // Seen from outside the two are one class.
   for (auto at = text.find("singleton_front"); at != std::string::npos; at = text.find("singleton_front")) {
@@ -657,7 +676,7 @@ class generator {
     for (const std::string& file : files) {
       const std::string text = slurp("include/curfew/" + file);
       headers_[file] = reader(text).read();
-      sources_[file] = text;
+      if (!headers_[file].understood) complain(file, 1, "generate.cpp has lost its way in this header");
     }
     std::set<std::string> shown = internal_headers;
     std::string index;
@@ -728,6 +747,7 @@ class generator {
     text += includes.empty() ? "" : ".\n\n";
     text += markdown(headers_[of.headers.front()].file_doc) + "\n";
     std::string overview = "| name | |\n|---|---|\n";
+    std::string general;  // what the names above are aliases of
     for (const char* file : of.headers) {
       const auto& all = headers_[file].entities;
       for (std::size_t i = 0; i < all.size(); ++i) {
@@ -739,14 +759,16 @@ class generator {
         if (said.empty() && !speaks_for_itself(one))
           complain(file, one.line, "nothing is said about '" + one.name + "'");
         if (one.scope.empty() && !published.contains(one.name)) {
-          overview += "| `" + one.name + "` | " + first_sentence(said) + " |\n";
+          std::string& table = starts(one.name, "basic_") ? general : overview;
+          const std::string row = "| `" + one.name + "` | ";
+          if (table.find(row) == std::string::npos) table += row + first_sentence(said) + " |\n";
           if (index.find(" `" + one.name + "`", index.rfind('\n') + 1) == std::string::npos)
             index += " `" + one.name + "`";
         }
       }
       details += entities_text(file);
     }
-    return text + overview + "\n" + details;
+    return text + overview + general + "\n" + details;
   }
 
   std::string entities_text(const char* file) {
@@ -843,7 +865,6 @@ class generator {
   std::string root_;
   bool write_;
   std::map<std::string, header> headers_;
-  std::map<std::string, std::string> sources_;
   std::size_t names_ = 0;
   int complaints_ = 0;
 };

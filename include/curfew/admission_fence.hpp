@@ -41,7 +41,7 @@ class CURFEW_VISIBLE admission_refused : public std::runtime_error {
                                           : std::string("admission refused: the fence is closed")) {}
 };
 
-/// A gate with a counter. Use it through the aliases at the end of this file.
+/// A gate with a counter. Use it through its aliases, such as `admission_fence`.
 ///
 ///     constinit curfew::admission_fence requests{"requests"};
 ///     if (auto pass = requests.try_enter()) serve();          // any thread
