@@ -3927,6 +3927,7 @@ CURFEW_BEGIN_NAMESPACE
 /// What the callback throws reaches the caller; the slot is empty by then and the value consumed.
 template <class Lockable, class T, class F>
 bool detach_then(Lockable& mutex, T& slot, F&& callback) CURFEW_EXCLUDES(mutex) {
+  static_assert(std::is_invocable_v<F, T>, "curfew: the callback of detach_then must be callable with a T&&");
   T value{};
   {
     const std::lock_guard<Lockable> lock(mutex);
@@ -3964,6 +3965,9 @@ bool detach_then(Lockable& mutex, T& slot, F&& callback) CURFEW_EXCLUDES(mutex) 
 template <class T, class Teardown, class Sync = std_sync>
 class detach_slot {
  public:
+  static_assert(std::is_invocable_v<Teardown&, T&, teardown_reason>,
+                "curfew: the callback of a detach_slot must be callable as teardown(T&, teardown_reason)");
+
   explicit detach_slot(Teardown teardown) : teardown_(std::forward<Teardown>(teardown)) {}
   detach_slot(const detach_slot&) = delete;
   detach_slot& operator=(const detach_slot&) = delete;
@@ -4218,7 +4222,11 @@ CURFEW_BEGIN_NAMESPACE
 template <class T>
 struct singleton_traits {
   /// By `std::make_unique<T>()`.
-  static std::unique_ptr<T> make() { return std::make_unique<T>(); }
+  static std::unique_ptr<T> make() {
+    static_assert(std::is_default_constructible_v<T>,
+                  "curfew: T cannot be made by default: give the singleton Traits with a make() of their own");
+    return std::make_unique<T>();
+  }
   /// `T::start()`, where T has it.
   template <std::same_as<T> U>
   requires requires(U& instance) { instance.start(); }

@@ -43,7 +43,11 @@ CURFEW_BEGIN_NAMESPACE
 template <class T>
 struct singleton_traits {
   /// By `std::make_unique<T>()`.
-  static std::unique_ptr<T> make() { return std::make_unique<T>(); }
+  static std::unique_ptr<T> make() {
+    static_assert(std::is_default_constructible_v<T>,
+                  "curfew: T cannot be made by default: give the singleton Traits with a make() of their own");
+    return std::make_unique<T>();
+  }
   /// `T::start()`, where T has it.
   template <std::same_as<T> U>
   requires requires(U& instance) { instance.start(); }
