@@ -311,6 +311,10 @@ class reader {
       scopes_.push_back({level::space, trimmed(core.substr(space)), true});
       at_ += 1;
       forget();
+    } else if (core == "extern \"C\"") {  // the system's
+      scopes_.push_back({level::space, "", false});
+      at_ += 1;
+      forget();
     } else if (core.ends_with("requires") || (core.ends_with(")") && ends_with_requires(core))) {
       const auto from = at_;
       skip_braces();
