@@ -11093,6 +11093,7 @@ struct pool_settings {
   unsigned destroy_attempts = 1, destroy_parallelism = 1;
   std::map<std::string, std::string> environment;
   std::chrono::seconds time_to_live{0};  // kept by the server, and begun anew at each use; 0: none
+  bool store_is_private = false;         // there are no peers
 };
 
 /// \throws std::invalid_argument naming the part that is too long or holds a control character
@@ -11230,14 +11231,21 @@ struct pool_core {
     }
   }
 
-  bool owned_by_peer(const std::string& id) noexcept {
+  enum class holder : unsigned char { nobody, here, a_peer, unknown };
+  holder holder_of(const std::string& id) noexcept {
     try {
       const auto owner = store->owner(id);
-      return owner && *owner != settings.owner_id;
+      return !owner ? holder::nobody : *owner == settings.owner_id ? holder::here : holder::a_peer;
     } catch (...) {
-      count(&provider_stats::backend_errors);
-      return false;
+      return holder::unknown;
     }
+  }
+  /// Whether a peer may be ending it right now. Then only a probe after the lease has been taken is an answer: the peer
+  /// may have ended it, and let go of the lease, between an earlier one and the taking.
+  bool may_be_a_peers(const std::string& id) noexcept {
+    if (settings.store_is_private) return false;
+    const holder found = holder_of(id);
+    return found == holder::a_peer || found == holder::unknown;
   }
 
   /// One teardown's calls. Not begun again past \p until.
@@ -11411,14 +11419,25 @@ struct pool_core {
   }
 
   /// The end of one that nobody will come back to. What the store does not let us end is forgotten when it has become a
-  /// peer's; else it becomes a tombstone, so that it is tried again.
+  /// peer's. A peer that held it when we claimed and holds it no more when we ask has ended it, or left it to us: then
+  /// the claim is made again. Else it becomes a tombstone, so that it is tried again.
   void end_for_good(victim v, time_point until = no_limit) {
     const key held = std::move(v.held);
     const entry_at at = v.at;
-    if (end(std::move(v), nullptr, nullptr, until) != ending::kept) return;
-    if (owned_by_peer(at->info.id)) return forget(at);
+    constexpr int claims = 3;  // each but the last was overtaken by a whole tenancy of a peer
+    for (int left = claims; end(std::move(v), nullptr, nullptr, until) == ending::kept; v = again(at)) {
+      const holder who = holder_of(at->info.id);
+      if (who == holder::a_peer) return forget(at);
+      if (who == holder::nobody && --left > 0) continue;
+      if (who == holder::unknown) count(&provider_stats::backend_errors);
+      const guard lock(mutex);
+      if (at->state() != slot_state::tombstone) table.move(at, slot_state::tombstone);
+      return;
+    }
+  }
+  victim again(entry_at at) noexcept {
     const guard lock(mutex);
-    if (at->state() != slot_state::tombstone) table.move(at, slot_state::tombstone);
+    return mark(at);
   }
 
   provider_stats stats() const {
@@ -12234,12 +12253,12 @@ class sandbox_pool final : public lease_host, public std::enable_shared_from_thi
   /// Reuse, or reclaim when it is warm. Empty when it cannot be handed out and was ended: then \p place is its slot.
   std::optional<lease> hand_out(entry_at at, const owner_key& owner, slot& place) {
     const std::string id = at->info.id;
-    const bool failed_before = at->state() == slot_state::tombstone;
+    const bool failed_before = at->state() == slot_state::tombstone, contested = core_.may_be_a_peers(id);
     bool gone = failed_before || core_.probe(id) == liveness::dead;
     if (!gone) {
       core_.take(id);
       Sync::here("pool.acquire.taken");
-      gone = !core_.extend(id);
+      gone = (contested && core_.probe(id) == liveness::dead) || !core_.extend(id);
     }
     if (gone) {
       replaced(id, core_.end(mark(at), failed_before ? nullptr : &provider_stats::replaced, &place));
@@ -12307,6 +12326,7 @@ class sandbox_pool final : public lease_host, public std::enable_shared_from_thi
     const typename core::making_guard in_flight(core_, request);
     entry fresh{.info = {}, .request = request, .owner = owner, .active_at = core_.now(), .anonymous = anonymous};
     grantee to{.owner = owner, .whose = owner};
+    const bool contested = core_.may_be_a_peers(request);
     std::string spare = request;  // from the moment it runs until it is tracked, what fails ends it
     to.info =
         core_.call_create({request, owner, core_.settings.environment, core_.settings.time_to_live}, fresh, place);
@@ -12322,6 +12342,8 @@ class sandbox_pool final : public lease_host, public std::enable_shared_from_thi
       try {
         taken = !unnamed && core_.store->take(id, core_.settings.owner_id, core_.settings.lease_ttl);
         Sync::here("pool.acquire.taken");
+        // A peer that was ending the last one of this id may have met the new one, and be done by now.
+        if (taken && contested && id == request) taken = core_.probe(id) != liveness::dead;
         to.at = core_.now();
       } catch (...) {  // the store, or the clock; what was made is ended first
         unanswered = std::current_exception();
@@ -12461,8 +12483,8 @@ class provider_front {
   provider_front(std::shared_ptr<B> made_by, Options options, std::shared_ptr<S> store, std::size_t limit,
                  std::chrono::seconds time_to_live, void (*tick)(pool&, const Options&))
       : options_(std::make_shared<const Options>(checked(std::move(options), made_by != nullptr))),
-        pool_(pool::make(std::move(made_by), store != nullptr ? std::move(store) : private_store(options_->clock),
-                         settings(*options_, limit, time_to_live),
+        pool_(pool::make(std::move(made_by), store != nullptr ? store : private_store(options_->clock),
+                         settings(*options_, limit, time_to_live, store == nullptr && in_this_process),
                          [o = options_, tick](pool& self) { tick(self, *o); })) {}
   ~provider_front() { pool_->forked() ? pool_->outlive_process() : static_cast<void>(pool_->finish(false)); }
 
@@ -12474,8 +12496,10 @@ class provider_front {
   const std::shared_ptr<pool> pool_;
 
  private:
+  static constexpr bool in_this_process = std::is_constructible_v<S, const clock_fn&>;
+
   static std::shared_ptr<S> private_store([[maybe_unused]] const clock_fn& clock) {
-    if constexpr (std::is_constructible_v<S, const clock_fn&>) {
+    if constexpr (in_this_process) {
       return std::make_shared<S>(clock);
     } else if constexpr (std::is_default_constructible_v<S>) {
       return std::make_shared<S>();
@@ -12502,7 +12526,8 @@ class provider_front {
     return o;
   }
 
-  static pool_settings settings(const Options& o, std::size_t limit, std::chrono::seconds time_to_live) {
+  static pool_settings settings(const Options& o, std::size_t limit, std::chrono::seconds time_to_live,
+                                bool private_store) {
     return {.name = o.name,
             .owner_id = o.owner_id,
             .clock = o.clock,
@@ -12514,7 +12539,8 @@ class provider_front {
             .destroy_attempts = o.destroy_attempts,
             .destroy_parallelism = o.destroy_parallelism,
             .environment = o.environment,
-            .time_to_live = time_to_live};
+            .time_to_live = time_to_live,
+            .store_is_private = private_store};
   }
 
   std::list<basic_fallback_signal_guard<Sync>> fallbacks_;  // last: gone before what its callback uses

@@ -996,6 +996,56 @@ TEST_F(AioProvider, R16_A31_ShutdownForgetsWhatAPeerHasTaken) {
   quiet(p->stats());
 }
 
+TEST_F(AioProvider, R16_AShutdownThatAPeerOvertakesHasLeftNothing) {
+  auto p = make();
+  { auto lease = p->acquire(alice); }
+  const std::string id = stable_id(alice);
+  ASSERT_TRUE(store->raw().claim(id, "me", std::chrono::hours(1), false) && peer_takes(id));
+  store->before = [&](const std::string& verb, const std::string&) {
+    if (verb != "owner") return;  // after the claim was refused: the peer has ended it, and let go
+    world->stop(id);
+    store->raw().release(id, "peer");
+  };
+  EXPECT_EQ(p->shutdown(), teardown_status::completed);
+  EXPECT_EQ(p->stats().destroyed, 1u);
+  EXPECT_EQ(store->raw().owner(id), std::nullopt);
+  quiet(p->stats());
+}
+
+TEST_F(AioProvider, R7_R16_WhatAPeerEndsBetweenTheProbeAndTheTakingIsReplaced) {
+  auto p = make();
+  { auto lease = p->acquire(alice); }
+  const std::string id = stable_id(alice);
+  ASSERT_TRUE(peer_takes(id));
+  store->before = [&, once = false](const std::string& verb, const std::string&) mutable {
+    if (verb != "take" || std::exchange(once, true)) return;
+    world->stop(id);
+    store->raw().release(id, "peer");
+  };
+  const auto l = p->acquire(alice);
+  EXPECT_TRUE(l.valid());
+  EXPECT_TRUE(world->runs(id)) << "a dead one was handed out";
+  EXPECT_EQ(p->stats().replaced, 1u);
+  store->before = nullptr;
+  quiet(p->stats());
+}
+
+TEST_F(AioProvider, R16_WhatAPeerEndsBetweenItsCreateAndTheTakingIsNotHandedOut) {
+  auto p = make();
+  const std::string id = stable_id(alice);
+  ASSERT_TRUE(store->raw().claim(id, "peer", std::chrono::hours(1), true)) << "the last one of this id is being ended";
+  world->after_create = [&](const std::string&) {  // and the call that does it meets the new one
+    world->stop(id);
+    store->raw().release(id, "peer");
+  };
+  EXPECT_THROW(p->acquire(alice), backend_error);
+  EXPECT_EQ(p->stats().discarded, 1u);
+  quiet(p->stats());
+  world->after_create = nullptr;
+  EXPECT_TRUE(p->acquire(alice).valid());
+  EXPECT_TRUE(world->runs(id));
+}
+
 TEST_F(AioProvider, R16_A38_A40_AStoreThatThrowsFailsClosed) {
   auto p = make();
   auto lease = p->acquire(bob);
@@ -1814,6 +1864,7 @@ TEST_F(AioProvider, R14_AnEndWithoutMemoryLeavesNothingInTransition) {
     }
     starve_at = -1;
     EXPECT_EQ(p->stats().transitioning, 0u) << "allocation " << nth;
+    store->raw().release(id, "me");  // without memory for it a mark stays until it lapses
   }
 }
 #endif

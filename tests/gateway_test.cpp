@@ -18,6 +18,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <map>
@@ -32,6 +33,7 @@
 
 #include <curfew/detail/directory_tree.hpp>
 
+#include "tests/support/control_plane.hpp"
 #include "tests/support/park.hpp"
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
@@ -535,6 +537,11 @@ TEST(Gateway, BadArgumentsSayHowToUseIt) {
                                     {"--runs", "99999999999"},
                                     {"--provider"},
                                     {"--provider", "docker"},
+                                    {"--backend"},
+                                    {"--backend", "e2b"},
+                                    {"--backend", "rest"},
+                                    {"--url", "http://127.0.0.1:1"},
+                                    {"--backend", "docker", "--docker", ""},
                                     {"-h"}};
   for (const strings& arguments : bad) {
     gateway program(arguments);
@@ -559,6 +566,120 @@ TEST(Gateway, AKilledGatewayLeavesNoProcessAndTheNextOneStartsClean) {
   EXPECT_EQ(program.end(), 0) << program.all();
   EXPECT_EQ(program.runs("finished").size(), 6u);
   expect_nothing_left(program);
+}
+
+// ---- other backends
+
+/// What a SIGTERM with runs in flight leads to, wherever the sandboxes come from.
+void expect_an_orderly_end(gateway& program, const std::string& endpoint) {
+  ASSERT_TRUE(program.until("started", 2)) << program.all();
+  program.signal(SIGTERM);
+  EXPECT_EQ(program.end(), 0) << program.all();
+  EXPECT_EQ(program.runs("started"), program.runs("finished")) << program.all();
+  EXPECT_FALSE(program.runs("refused").empty());
+  EXPECT_EQ(program.that_match("run \\d+ started sandbox=\\S+ endpoint=" + endpoint).size(),
+            program.runs("started").size())
+      << program.all();
+  const auto finished = program.that_match("run \\d+ finished"), stopping = program.that_match("stopping .*");
+  ASSERT_TRUE(!finished.empty() && !stopping.empty()) << program.all();
+  EXPECT_GE(stopping[0].at + std::stol(program.record("sandboxes", "stop", "began")), finished.back().at)
+      << program.all();
+  EXPECT_GE(program.number("proof .*", "created"), 2) << program.all();
+  EXPECT_EQ(program.number("proof .*", "created"), program.number("proof .*", "destroyed"));
+  EXPECT_EQ(program.number("proof .*", "sandboxes_left"), 0);
+  EXPECT_EQ(program.lines.back().text, "exit 0");
+}
+
+/// With a docker command that keeps its containers in a directory, as processes that listen on their ports.
+struct GatewayOnDocker : ::testing::Test {
+  void SetUp() override {
+    root = std::string(std::getenv("TMPDIR")) + "/docker";
+    std::filesystem::create_directories(root / "containers");
+    ::setenv("STAND_IN_DOCKER", root.c_str(), 1);
+    ::setenv("STAND_IN_DOCKER_SERVES", "1", 1);
+  }
+  void TearDown() override {
+    for (const pid_t one : containers()) ::kill(one, SIGKILL);
+    std::filesystem::remove_all(root);
+  }
+  /// The processes of all that the engine keeps.
+  std::set<pid_t> containers() const {
+    std::set<pid_t> found;
+    for (const auto& one : std::filesystem::directory_iterator(root / "containers")) {
+      std::string port, running, inspections;
+      pid_t server = 0;
+      std::ifstream(one.path()) >> port >> running >> inspections >> server;
+      if (server > 0) found.insert(server);
+    }
+    return found;
+  }
+
+  std::filesystem::path root;
+  const strings arguments = {"--backend", "docker",     "--docker", CURFEW_STAND_IN_DOCKER, "--runs", "30", "--run-ms",
+                             "300",       "--replicas", "2",        "--arrive-ms",          "60"};
+};
+
+TEST_F(GatewayOnDocker, SigtermLetsRunsFinishAndStopsEveryContainer) {
+  const watchdog dog("docker", 2 * patience);
+  gateway program(arguments);
+  ASSERT_TRUE(program.until("started", 2)) << program.all();
+  const auto servers = containers();
+  EXPECT_GE(servers.size(), 2U);
+  for (const pid_t one : servers) EXPECT_FALSE(living_members(one).empty());
+  expect_an_orderly_end(program, "http://localhost:\\d+");
+  EXPECT_TRUE(std::filesystem::is_empty(root / "containers"));
+  for (const pid_t one : servers) EXPECT_TRUE(eventually([&] { return living_members(one).empty(); })) << one;
+}
+
+TEST_F(GatewayOnDocker, WhatAKilledGatewayLeavesRunningTheNextOneTakesUp) {
+  const watchdog dog("docker, killed", 2 * patience);
+  std::set<pid_t> servers;
+  {
+    strings hanging = arguments;
+    hanging.insert(hanging.end(), {"--hang-run", "1"});
+    gateway program(hanging);
+    ASSERT_TRUE(program.until("run 1 started")) << program.all();
+    program.signal(SIGKILL);
+    EXPECT_EQ(program.end(), -SIGKILL);
+    servers = containers();
+    ASSERT_FALSE(servers.empty());
+    for (const pid_t one : servers) EXPECT_FALSE(living_members(one).empty()) << "a container outlives its client";
+  }
+  strings few = arguments;
+  few[5] = "3";
+  gateway program(few);
+  EXPECT_EQ(program.end(), 0) << program.all();
+  EXPECT_EQ(program.runs("finished").size(), 3U) << program.all();
+  EXPECT_GE(program.number("proof .*", "adopted"), 1) << "run 1 has the same owner, and so the same container";
+  for (const pid_t one : containers()) EXPECT_EQ(servers.count(one), 1U) << "only what no run came back for";
+}
+
+TEST(GatewayOnRest, SigtermOnTheProvisioner) {
+  const watchdog dog("rest, aio");
+  control_plane plane;
+  ::setenv("AIO_API_KEY", "key", 1);
+  gateway program({"--backend", "rest", "--url", plane.url(), "--runs", "30", "--run-ms", "300", "--arrive-ms", "40"});
+  expect_an_orderly_end(program, "http://127\\.0\\.0\\.1:\\d+/sandbox-of/[0-9a-f]{16}");
+  EXPECT_EQ(plane.running(), 0U);
+}
+
+TEST(GatewayOnRest, SigtermOnE2b) {
+  const watchdog dog("rest, e2b");
+  control_plane plane;
+  ::setenv("E2B_API_KEY", "key", 1);
+  gateway program({"--provider", "e2b", "--backend", "rest", "--url", plane.url(), "--runs", "30", "--run-ms", "300",
+                   "--arrive-ms", "40"});
+  expect_an_orderly_end(program, "https://49983-isb\\d+\\.e2b\\.app");
+  EXPECT_EQ(plane.running(), 0U);
+}
+
+TEST(GatewayOnRest, WithoutAKeyItSaysSo) {
+  const watchdog dog("rest, no key");
+  ::unsetenv("E2B_API_KEY");
+  gateway program({"--provider", "e2b", "--backend", "rest", "--url", "http://127.0.0.1:1"});
+  EXPECT_EQ(program.end(), 1);
+  EXPECT_TRUE(program.lines.empty());
+  EXPECT_NE(program.errors.find("api key"), std::string::npos) << program.errors;
 }
 
 }  // namespace

@@ -14,7 +14,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <stdexcept>
@@ -22,10 +21,12 @@
 #include <utility>
 #include <vector>
 
+#include <curfew/sandbox/aio.hpp>
 #include <curfew/sandbox/aio_rest_backend.hpp>
 #include <curfew/sandbox/e2b.hpp>
 #include <curfew/sandbox/e2b_rest_backend.hpp>
 
+#include <tests/support/control_plane.hpp>
 #include <tests/support/loopback_server.hpp>
 #include <tests/support/park.hpp>
 #include <tests/support/scripted_transport.hpp>
@@ -36,6 +37,7 @@ using namespace curfew::sandbox;
 using namespace std::chrono_literals;
 using curfew::detail::json_value;
 using curfew::detail::parse_json;
+using curfew_test::control_plane;
 using curfew_test::http_answer;
 using curfew_test::loopback_connection;
 using curfew_test::loopback_server;
@@ -665,64 +667,6 @@ TEST_F(AioRest, BadInput) {
 
 // ---- through sockets
 
-/// An E2B control plane that keeps its sandboxes in memory, with pages of two.
-class control_plane {
- public:
-  control_plane() : server_([this](loopback_connection& c) { serve(c); }) {}
-
-  std::string url() const { return server_.url(""); }
-  std::size_t running() const {
-    const std::lock_guard lock(mutex_);
-    return sandboxes_.size();
-  }
-  void lose_answers(bool lose) {
-    const std::lock_guard lock(mutex_);
-    lose_ = lose;
-  }
-
- private:
-  void serve(loopback_connection& c) {
-    const std::string text = c.request();
-    const std::string method = text.substr(0, text.find(' '));
-    const std::string target = text.substr(method.size() + 1, text.find(" HTTP") - method.size() - 1);
-    const std::string body = text.substr(text.find("\r\n\r\n") + 4);
-    const std::lock_guard lock(mutex_);
-    if (text.find("X-API-Key: key\r\n") == std::string::npos) {
-      c.write(http_answer(401, ""));
-    } else if (method == "POST" && target == "/sandboxes") {
-      const std::string id = "isb" + std::to_string(++made_);
-      const std::size_t metadata = body.find("\"metadata\":") + 11;
-      sandboxes_[id] = body.substr(metadata, body.find('}', metadata) + 1 - metadata);
-      if (!lose_) c.write(http_answer(201, R"({"sandboxID":")" + id + R"("})"));
-    } else if (method == "GET" && target.starts_with("/v2/sandboxes?")) {
-      const std::size_t token = target.find("nextToken=");
-      const std::string after = token == std::string::npos ? "" : target.substr(token + 10);
-      std::string items, next;
-      int count = 0;
-      for (auto it = sandboxes_.upper_bound(after); it != sandboxes_.end() && count < 2; ++it, ++count) {
-        items += (count != 0 ? "," : "") + (R"({"sandboxID":")" + it->first) + R"(","state":"running","metadata":)" +
-                 it->second + "}";
-        next = it->first;
-      }
-      const bool more = count == 2 && sandboxes_.upper_bound(next) != sandboxes_.end();
-      c.write(http_answer(200, "[" + items + "]", more ? "X-Next-Token: " + next + "\r\n" : ""));
-    } else if (method == "DELETE") {
-      c.write(http_answer(sandboxes_.erase(target.substr(11)) != 0 ? 204 : 404, ""));
-    } else if (method == "POST") {
-      c.write(http_answer(sandboxes_.contains(target.substr(11, target.rfind('/') - 11)) ? 204 : 404, ""));
-    } else {
-      const bool there = sandboxes_.contains(target.substr(11));
-      c.write(there ? http_answer(200, R"({"state":"running"})") : http_answer(404, ""));
-    }
-  }
-
-  mutable std::mutex mutex_;
-  std::map<std::string, std::string> sandboxes_;
-  int made_ = 0;
-  bool lose_ = false;
-  loopback_server server_;
-};
-
 TEST(E2bRestOverSockets, ALifeAndALostAnswer) {
   const watchdog dog("e2b over sockets");
   control_plane plane;
@@ -770,6 +714,38 @@ TEST(E2bRestOverSockets, UnderAProvider) {
   EXPECT_EQ(plane.running(), 0U);
 }
 
+TEST(E2bRestOverSockets, UnderAProviderWarmOnesAreReapedAndLostOnesFoundAndEnded) {
+  const watchdog dog("e2b reaping");
+  control_plane plane;
+  using server = e2b_rest_backend<socket_transport>;
+  const auto backend = std::make_shared<server>(e2b_rest_options{.api_key = "key", .api_url = plane.url()});
+  auto now = std::chrono::steady_clock::now();
+  e2b_options options;
+  options.clock = [&now] { return now; };
+  e2b_provider<server> provider(backend, options);
+  const std::string warm = provider.acquire({"u", "warm"}).id();
+  const lease active = provider.acquire({"u", "active"});
+  backend->create({"4242424242424242", {"u", "lost"}, {}, 60s});
+  EXPECT_EQ(provider.reconcile().adopted, 0U) << "seen for the first time";
+  now += options.orphan_grace;
+  EXPECT_EQ(provider.reconcile().adopted, 1U);
+  EXPECT_EQ(plane.running(), 3U);
+  now += options.idle_timeout + 1s;
+  EXPECT_EQ(provider.sweep_idle(), 2U) << "the warm one and the adopted one; the active one is the server's to end";
+  EXPECT_EQ(plane.running(), 1U);
+  EXPECT_TRUE(active.valid());
+  EXPECT_EQ(backend->probe(warm), liveness::dead);
+  EXPECT_TRUE(plane.forget(active.id())) << "the server ends it";
+  const auto report = provider.reconcile();
+  EXPECT_TRUE(report.complete);
+  EXPECT_EQ(report.expired, 1U);
+  EXPECT_FALSE(active.valid());
+  EXPECT_EQ(provider.shutdown(), curfew::teardown_status::completed);
+  EXPECT_EQ(plane.running(), 0U);
+  const auto stats = provider.stats();
+  EXPECT_EQ(stats.created + stats.adopted, stats.destroyed + stats.forgotten);
+}
+
 TEST(E2bRestOverSockets, AWrongKey) {
   const watchdog dog("wrong key");
   control_plane plane;
@@ -792,6 +768,51 @@ TEST(AioRestOverSockets, ACreateThatBecomesReady) {
   aio_rest_backend<basic_socket_transport<skipping_sync>, skipping_sync> backend({provisioner.url(), ""});
   EXPECT_EQ(backend.create({"r", {"u", "t"}, {}, 0s}).endpoint, sandbox.url(""));
   EXPECT_EQ(asked, 2);
+}
+
+TEST(AioRestOverSockets, UnderAProvider) {
+  const watchdog dog("aio under a provider");
+  control_plane plane;
+  using server = aio_rest_backend<socket_transport>;
+  const auto backend = std::make_shared<server>(aio_rest_options{plane.url(), "key"});
+  auto now = std::chrono::steady_clock::now();
+  aio_options options;
+  options.clock = [&now] { return now; };
+  aio_provider<server> provider(backend, options);
+
+  const owner_key owner{"u", "t"};
+  EXPECT_EQ(provider.acquire(owner).id(), stable_id(owner));  // and released: parked
+  EXPECT_EQ(provider.acquire(owner).id(), stable_id(owner));
+  EXPECT_EQ(plane.made(), 1) << "reclaimed";
+  EXPECT_TRUE(plane.forget(stable_id(owner)));
+  EXPECT_EQ(provider.acquire(owner).id(), stable_id(owner));
+  EXPECT_EQ(plane.made(), 2) << "replaced";
+
+  // One that somebody else has left running: found at acquire, and after the grace by the reconciler.
+  backend->create({stable_id({"u", "t2"}), {"u", "t2"}, {}, 0s});
+  backend->create({"4242424242424242", {"u", "t3"}, {}, 0s});
+  const lease found = provider.acquire({"u", "t2"});
+  EXPECT_EQ(plane.made(), 4);
+  EXPECT_EQ(provider.reconcile().adopted, 0U);
+  now += options.orphan_grace;
+  EXPECT_EQ(provider.reconcile().adopted, 1U);
+  EXPECT_EQ(provider.stats().adopted, 2U);
+
+  now += options.idle_timeout + 1s;
+  EXPECT_TRUE(provider.get(found.id())) << "activity";
+  EXPECT_EQ(provider.sweep_idle(), 2U);
+  EXPECT_EQ(plane.running(), 1U);
+  EXPECT_TRUE(found.valid());
+
+  plane.lose_answers(true);
+  EXPECT_EQ(outcome_of([&] { provider.acquire({"u", "t4"}); }).fault, backend_fault::unavailable);
+  EXPECT_EQ(plane.running(), 1U) << "what the lost create had made is gone";
+  EXPECT_EQ(provider.stats().tombstones, 0U);
+  EXPECT_EQ(provider.shutdown(), curfew::teardown_status::completed);
+  EXPECT_EQ(plane.running(), 0U);
+  EXPECT_FALSE(found.valid());
+  const auto stats = provider.stats();
+  EXPECT_EQ(stats.created + stats.adopted, stats.destroyed + stats.forgotten);
 }
 
 }  // namespace

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
 // Copyright (c) 2026 the curfew authors
 
-// A small agent gateway that survives a real SIGTERM: runs arrive, each gets a child-process sandbox and executes a
-// real command in it. One lifespan owns the signals, a fence counts the runs, a singleton holds the sandbox provider.
-// When it is told to stop it refuses new runs, lets the running ones finish, and only then takes the sandboxes away.
+// A small agent gateway that survives a real SIGTERM: runs arrive, each gets a sandbox and works in it: a
+// child process by default, in which it executes a real command, or a container, or one that a service rents out. One
+// lifespan owns the signals, a fence counts the runs, a singleton holds the sandbox provider. When it is told to stop
+// it refuses new runs, lets the running ones finish, and only then takes the sandboxes away.
 //
 // Every line it prints is led by the milliseconds since its start. All times are rounded up: then the sum of a time and
 // a duration never looks earlier than what happened after both.
 
-#include <sys/types.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -20,13 +20,10 @@
 #include <cstdlib>
 #include <deque>
 #include <exception>
-#include <filesystem>
-#include <fstream>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -40,17 +37,18 @@
 #include <curfew/ordered_lifespan.hpp>
 #include <curfew/sandbox/aio.hpp>
 #include <curfew/sandbox/e2b.hpp>
-#include <curfew/sandbox/process_backend.hpp>
+
+#include "gateway_sandboxes.hpp"
 
 namespace {
 
 using namespace std::chrono_literals;
 using curfew::lifespan_phase;
-using curfew::sandbox::process_backend;
+using gateway_example::workshop;
 using milliseconds = std::chrono::milliseconds;
 // With the first, runs beyond `--replicas` go over a soft cap; with the second they wait for one of others to end.
-using soft_cap = curfew::sandbox::aio_provider<process_backend>;
-using hard_cap = curfew::sandbox::e2b_provider<process_backend>;
+using soft_cap = curfew::sandbox::aio_provider<workshop>;
+using hard_cap = curfew::sandbox::e2b_provider<workshop>;
 
 // ---- what was asked for
 
@@ -59,13 +57,13 @@ struct settings {
   int run_ms = 400;
   int replicas = 3;
   int arrive_ms = 50;
-  int hang_run = 0;       // 0: none
-  bool hard_cap = false;  // --provider e2b
+  int hang_run = 0;  // 0: none
+  gateway_example::workshop_choice sandboxes = {};
 };
 
 constexpr const char* usage =
     "usage: gateway [--runs N=6] [--run-ms MS=400] [--replicas N=3] [--arrive-ms MS=50] [--hang-run K]"
-    " [--provider aio|e2b]\n";
+    " [--provider aio|e2b] [--backend process|docker|rest] [--docker COMMAND] [--url URL]\n";
 
 std::optional<settings> parse(const std::vector<std::string_view>& words) {
   settings result;
@@ -78,10 +76,16 @@ std::optional<settings> parse(const std::vector<std::string_view>& words) {
                {"--replicas", &result.replicas, 1},
                {"--arrive-ms", &result.arrive_ms, 0},
                {"--hang-run", &result.hang_run, 1}};
+  std::string provider = "aio";
+  auto& [backend, docker, url, e2b] = result.sandboxes;
+  const struct {
+    std::string_view flag;
+    std::string* value;
+  } names[] = {{"--provider", &provider}, {"--backend", &backend}, {"--docker", &docker}, {"--url", &url}};
   for (std::size_t i = 0; i < words.size(); i += 2) {
-    if (words[i] == "--provider" && i + 1 < words.size()) {
-      if (words[i + 1] != "aio" && words[i + 1] != "e2b") return std::nullopt;
-      result.hard_cap = words[i + 1] == "e2b";
+    const auto named = std::find_if(std::begin(names), std::end(names), [&](auto& n) { return n.flag == words[i]; });
+    if (named != std::end(names) && i + 1 < words.size()) {
+      *named->value = words[i + 1];
       continue;
     }
     const auto found = std::find_if(std::begin(known), std::end(known), [&](auto& k) { return k.flag == words[i]; });
@@ -92,7 +96,11 @@ std::optional<settings> parse(const std::vector<std::string_view>& words) {
     if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
     if (*found->value < found->least || *found->value > most) return std::nullopt;
   }
-  if (result.hang_run > result.runs) return std::nullopt;
+  e2b = provider == "e2b";
+  const bool rest = backend == "rest";
+  if (result.hang_run > result.runs || (!e2b && provider != "aio") || rest == url.empty() || docker.empty() ||
+      (!rest && backend != "process" && backend != "docker"))
+    return std::nullopt;
   return result;
 }
 
@@ -120,8 +128,8 @@ std::string run_line(int number, const std::string& what) {
 
 // ---- the sandboxes
 
-// The backend outlives the provider, so that runs can execute commands through it.
-std::shared_ptr<process_backend> backend;
+// The backend outlives the provider, so that runs can work through it.
+std::shared_ptr<workshop> backend;
 settings config;
 
 template <class Provider, class Options>
@@ -136,31 +144,6 @@ struct provider_traits : curfew::singleton_traits<Provider> {
 
 template <class Provider, class Options>
 constinit curfew::guarded_singleton<Provider, provider_traits<Provider, Options>> providers{"sandboxes"};
-
-pid_t group_of(const curfew::sandbox::sandbox_info& info) {
-  constexpr std::string_view scheme = "process://";
-  int group = 0;
-  const char* const first = info.endpoint.data() + std::min(scheme.size(), info.endpoint.size());
-  std::from_chars(first, info.endpoint.data() + info.endpoint.size(), group);
-  if (group <= 1) throw std::runtime_error("no process group in endpoint " + info.endpoint);
-  return group;
-}
-
-/// How many members of these groups the kernel still runs. A zombie is a name on a list, not a process that runs.
-int living_members(const std::set<pid_t>& groups) {
-  int living = 0;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
-    std::ifstream file(entry.path() / "stat");
-    std::string text;
-    if (entry.path().filename().string().find_first_not_of("0123456789") != std::string::npos) continue;
-    if (!std::getline(file, text)) continue;  // it has gone while we looked
-    char state = 0;
-    int parent = 0, group = 0;
-    if (std::sscanf(text.c_str() + text.rfind(')') + 1, " %c %d %d", &state, &parent, &group) != 3) continue;
-    if (groups.count(group) != 0 && state != 'Z' && state != 'X') ++living;
-  }
-  return living;
-}
 
 // ---- the runs
 
@@ -265,11 +248,11 @@ class gateway {
                " took=" + std::to_string(journal::rounded_up(one.took)));
     if (::isatty(STDOUT_FILENO) != 0) draw(report);
 
-    const int left = living_members(groups_);
     out_.say("proof created=" + std::to_string(stats_.created) + " destroyed=" + std::to_string(stats_.destroyed) +
-             " adopted=" + std::to_string(stats_.adopted) + " processes_left=" + std::to_string(left));
+             " adopted=" + std::to_string(stats_.adopted) + " " + left_);
     int code = report.exit_code;
-    if (code == 0 && (failed_ || left != 0 || stats_.created + stats_.adopted != stats_.destroyed)) code = 1;
+    if (code == 0 && (failed_ || !left_.ends_with("=0") || stats_.created + stats_.adopted != stats_.destroyed))
+      code = 1;
     out_.say("exit " + std::to_string(code));
     if (!report.abandoned.empty()) std::_Exit(code);  // a hook still runs and uses what a return would destroy
     return code;
@@ -279,7 +262,6 @@ class gateway {
   // -- stage "sandboxes"
 
   void open_sandboxes() {
-    backend = std::make_shared<process_backend>();
     static_cast<void>(providers_.get());  // makes and starts it; here and not under the first run
   }
 
@@ -288,6 +270,7 @@ class gateway {
     providers_.seal();  // runs the provider's shutdown once, and no later get() makes another
     if (held) stats_ = held->stats();
     held.release();
+    left_ = backend->what_is_left();
     backend.reset();
   }
 
@@ -311,20 +294,13 @@ class gateway {
     try {
       const auto sandboxes = providers_.get();
       auto lease = sandboxes->acquire({"gateway", "run-" + std::to_string(number)});
-      const pid_t group = group_of(lease.info());
-      {
-        const std::lock_guard lock(mutex_);
-        groups_.insert(group);
-      }
-      out_.say(run_line(number, "started sandbox=" + lease.id() + " pgid=" + std::to_string(group)));
-
-      const auto result = backend->exec(lease.id(), {"/bin/sh", "-c", "echo \"$HOME\" > proof && cat proof"}, 10s);
-      if (result.exit_code != 0 || result.output.find(lease.id()) == std::string::npos)
-        throw std::runtime_error("its command exited with " + std::to_string(result.exit_code) + ": " + result.output);
+      out_.say(run_line(number, "started sandbox=" + lease.id() + " " + backend->describe(lease.info())));
+      backend->work_in(lease.info());
       const auto length = number == config.hang_run ? std::chrono::hours(24) : milliseconds(config.run_ms);
       const bool whole = sleep_or_stop(token, length);
       // A sandbox that had died under its run would show here.
-      if (whole && (!lease.valid() || ::kill(-group, 0) != 0)) throw std::runtime_error("its sandbox died");
+      if (whole && (!lease.valid() || backend->probe(lease.id()) == curfew::sandbox::liveness::dead))
+        throw std::runtime_error("its sandbox died");
       lease.release();
       out_.say(run_line(number, whole ? "finished" : "cut"));
     } catch (const curfew::admission_refused&) {
@@ -414,15 +390,15 @@ class gateway {
   curfew::guarded_singleton<Provider, provider_traits<Provider, Options>>& providers_ = providers<Provider, Options>;
   curfew::admission_fence runs_fence_{"runs"};
   bool announced_ = false;                 // observers are called one at a time
-  curfew::sandbox::provider_stats stats_;  // written by the last hook, read after the stop
-  int next_ = 1;                           // the intake's, and turn_away()'s once the intake has stopped
+  curfew::sandbox::provider_stats stats_;  // this and the next: written by the last hook, read after the stop
+  std::string left_ = "processes_left=0";
+  int next_ = 1;  // the intake's, and turn_away()'s once the intake has stopped
 
   std::mutex mutex_;  // of all that follows up to the pool
   std::condition_variable_any door_;
   bool door_open_ = false;
   bool failed_ = false;
   int ended_ = 0;
-  std::set<pid_t> groups_;  // every process group ever printed
 
   run_pool pool_{[this](int number, const std::stop_token& token) { run(number, token); }};
   std::jthread intake_;
@@ -447,7 +423,8 @@ int main(int argc, char** argv) {
   config = *parsed;
   std::signal(SIGPIPE, SIG_IGN);  // who reads our lines may leave; the runs still end in order
   try {
-    if (config.hard_cap) return gateway<hard_cap, curfew::sandbox::e2b_options>(out, life).serve();
+    backend = gateway_example::open_workshop(config.sandboxes);
+    if (config.sandboxes.e2b) return gateway<hard_cap, curfew::sandbox::e2b_options>(out, life).serve();
     return gateway<soft_cap, curfew::sandbox::aio_options>(out, life).serve();
   } catch (const std::exception& error) {
     std::fprintf(stderr, "gateway: %s\n", error.what());

@@ -12,13 +12,18 @@
 ///     gate                    waits for a byte on the pipe `gate`, writes a line, and waits for ever
 ///     remove_after N          the container stays for that many inspections after its stop
 ///
-/// A script without `exit`, `signal` or `gate` goes on as usual.
+/// A script without `exit`, `signal` or `gate` goes on as usual. With $STAND_IN_DOCKER_SERVES set, a container is a
+/// process that listens on its port and answers every request with 200; stopping the container kills it.
 
+#include <arpa/inet.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <sys/file.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -27,6 +32,7 @@
 #include <sstream>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -51,6 +57,7 @@ struct state {
   bool there = false, running = false;
   std::string port;
   int inspections = 0;
+  pid_t server = 0;  // 0: nothing runs in it
 };
 
 fs::path file_of(const std::string& name) {
@@ -61,11 +68,13 @@ state load(const std::string& name) {
   state s;
   std::istringstream text(text_of(file_of(name)));
   s.there = static_cast<bool>(text >> s.port >> s.running >> s.inspections);
+  if (!(text >> s.server)) s.server = 0;
   return s;
 }
 
 void save(const std::string& name, const state& s) {
-  put(file_of(name), s.port + " " + (s.running ? "1 " : "0 ") + std::to_string(s.inspections) + "\n");
+  put(file_of(name),
+      s.port + " " + (s.running ? "1 " : "0 ") + std::to_string(s.inspections) + " " + std::to_string(s.server) + "\n");
 }
 
 int fail(int status, const std::string& message) {
@@ -77,6 +86,35 @@ std::string after(const strings& words, std::string_view option) {
   for (std::size_t i = 0; i + 1 < words.size(); ++i)
     if (words[i] == option) return words[i + 1];
   return {};
+}
+
+/// The process of a container, which listens by the time this returns. 0: somebody has the port.
+pid_t serve(const std::string& port) {
+  const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const int on = 1;
+  ::setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<std::uint16_t>(std::atoi(port.c_str())));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  if (::bind(listener, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0 || ::listen(listener, 16) != 0)
+    return 0;
+  const pid_t server = ::fork();
+  if (server != 0) {
+    ::close(listener);
+    return server;
+  }
+  ::setsid();
+  for (int fd = 0; fd < 256; ++fd)  // the host reads this program's output to its end
+    if (fd != listener) ::close(fd);
+  for (;;) {
+    const int one = ::accept(listener, nullptr, nullptr);
+    if (one < 0) continue;
+    char request[4096];
+    constexpr std::string_view answer = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}";
+    if (::recv(one, request, sizeof request, 0) > 0) ::send(one, answer.data(), answer.size(), MSG_NOSIGNAL);
+    ::close(one);
+  }
 }
 
 int run(const strings& words) {
@@ -91,7 +129,10 @@ int run(const strings& words) {
     if (load(one.path().filename().string()).port == port)
       return fail(125, "docker: Error response from daemon: driver failed: Bind for " + published +
                            " failed: port is already allocated.");
-  save(name, {true, true, port, 0});
+  pid_t server = 0;
+  if (std::getenv("STAND_IN_DOCKER_SERVES") != nullptr && (server = serve(port)) == 0)
+    return fail(125, "docker: Error response from daemon: listen tcp4 " + published + ": address already in use.");
+  save(name, {true, true, port, 0, server});
   std::cout << "0123456789abcdef" << std::endl;
   return 0;
 }
@@ -101,6 +142,7 @@ int stop(const std::string& name, int inspections) {
   if (!s.there) return fail(1, "Error response from daemon: No such container: " + name);
   s.running = false;
   s.inspections = inspections;
+  if (s.server > 0) ::kill(std::exchange(s.server, 0), SIGKILL);
   inspections == 0 ? static_cast<void>(fs::remove(file_of(name))) : save(name, s);
   std::cout << name << std::endl;
   return 0;

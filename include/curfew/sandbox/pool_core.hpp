@@ -48,6 +48,7 @@ struct pool_settings {
   unsigned destroy_attempts = 1, destroy_parallelism = 1;
   std::map<std::string, std::string> environment;
   std::chrono::seconds time_to_live{0};  // kept by the server, and begun anew at each use; 0: none
+  bool store_is_private = false;         // there are no peers
 };
 
 /// \throws std::invalid_argument naming the part that is too long or holds a control character
@@ -185,14 +186,21 @@ struct pool_core {
     }
   }
 
-  bool owned_by_peer(const std::string& id) noexcept {
+  enum class holder : unsigned char { nobody, here, a_peer, unknown };
+  holder holder_of(const std::string& id) noexcept {
     try {
       const auto owner = store->owner(id);
-      return owner && *owner != settings.owner_id;
+      return !owner ? holder::nobody : *owner == settings.owner_id ? holder::here : holder::a_peer;
     } catch (...) {
-      count(&provider_stats::backend_errors);
-      return false;
+      return holder::unknown;
     }
+  }
+  /// Whether a peer may be ending it right now. Then only a probe after the lease has been taken is an answer: the peer
+  /// may have ended it, and let go of the lease, between an earlier one and the taking.
+  bool may_be_a_peers(const std::string& id) noexcept {
+    if (settings.store_is_private) return false;
+    const holder found = holder_of(id);
+    return found == holder::a_peer || found == holder::unknown;
   }
 
   /// One teardown's calls. Not begun again past \p until.
@@ -366,14 +374,25 @@ struct pool_core {
   }
 
   /// The end of one that nobody will come back to. What the store does not let us end is forgotten when it has become a
-  /// peer's; else it becomes a tombstone, so that it is tried again.
+  /// peer's. A peer that held it when we claimed and holds it no more when we ask has ended it, or left it to us: then
+  /// the claim is made again. Else it becomes a tombstone, so that it is tried again.
   void end_for_good(victim v, time_point until = no_limit) {
     const key held = std::move(v.held);
     const entry_at at = v.at;
-    if (end(std::move(v), nullptr, nullptr, until) != ending::kept) return;
-    if (owned_by_peer(at->info.id)) return forget(at);
+    constexpr int claims = 3;  // each but the last was overtaken by a whole tenancy of a peer
+    for (int left = claims; end(std::move(v), nullptr, nullptr, until) == ending::kept; v = again(at)) {
+      const holder who = holder_of(at->info.id);
+      if (who == holder::a_peer) return forget(at);
+      if (who == holder::nobody && --left > 0) continue;
+      if (who == holder::unknown) count(&provider_stats::backend_errors);
+      const guard lock(mutex);
+      if (at->state() != slot_state::tombstone) table.move(at, slot_state::tombstone);
+      return;
+    }
+  }
+  victim again(entry_at at) noexcept {
     const guard lock(mutex);
-    if (at->state() != slot_state::tombstone) table.move(at, slot_state::tombstone);
+    return mark(at);
   }
 
   provider_stats stats() const {

@@ -84,8 +84,8 @@ class provider_front {
   provider_front(std::shared_ptr<B> made_by, Options options, std::shared_ptr<S> store, std::size_t limit,
                  std::chrono::seconds time_to_live, void (*tick)(pool&, const Options&))
       : options_(std::make_shared<const Options>(checked(std::move(options), made_by != nullptr))),
-        pool_(pool::make(std::move(made_by), store != nullptr ? std::move(store) : private_store(options_->clock),
-                         settings(*options_, limit, time_to_live),
+        pool_(pool::make(std::move(made_by), store != nullptr ? store : private_store(options_->clock),
+                         settings(*options_, limit, time_to_live, store == nullptr && in_this_process),
                          [o = options_, tick](pool& self) { tick(self, *o); })) {}
   ~provider_front() { pool_->forked() ? pool_->outlive_process() : static_cast<void>(pool_->finish(false)); }
 
@@ -97,8 +97,10 @@ class provider_front {
   const std::shared_ptr<pool> pool_;
 
  private:
+  static constexpr bool in_this_process = std::is_constructible_v<S, const clock_fn&>;
+
   static std::shared_ptr<S> private_store([[maybe_unused]] const clock_fn& clock) {
-    if constexpr (std::is_constructible_v<S, const clock_fn&>) {
+    if constexpr (in_this_process) {
       return std::make_shared<S>(clock);
     } else if constexpr (std::is_default_constructible_v<S>) {
       return std::make_shared<S>();
@@ -125,7 +127,8 @@ class provider_front {
     return o;
   }
 
-  static pool_settings settings(const Options& o, std::size_t limit, std::chrono::seconds time_to_live) {
+  static pool_settings settings(const Options& o, std::size_t limit, std::chrono::seconds time_to_live,
+                                bool private_store) {
     return {.name = o.name,
             .owner_id = o.owner_id,
             .clock = o.clock,
@@ -137,7 +140,8 @@ class provider_front {
             .destroy_attempts = o.destroy_attempts,
             .destroy_parallelism = o.destroy_parallelism,
             .environment = o.environment,
-            .time_to_live = time_to_live};
+            .time_to_live = time_to_live,
+            .store_is_private = private_store};
   }
 
   std::list<basic_fallback_signal_guard<Sync>> fallbacks_;  // last: gone before what its callback uses

@@ -244,12 +244,12 @@ class sandbox_pool final : public lease_host, public std::enable_shared_from_thi
   /// Reuse, or reclaim when it is warm. Empty when it cannot be handed out and was ended: then \p place is its slot.
   std::optional<lease> hand_out(entry_at at, const owner_key& owner, slot& place) {
     const std::string id = at->info.id;
-    const bool failed_before = at->state() == slot_state::tombstone;
+    const bool failed_before = at->state() == slot_state::tombstone, contested = core_.may_be_a_peers(id);
     bool gone = failed_before || core_.probe(id) == liveness::dead;
     if (!gone) {
       core_.take(id);
       Sync::here("pool.acquire.taken");
-      gone = !core_.extend(id);
+      gone = (contested && core_.probe(id) == liveness::dead) || !core_.extend(id);
     }
     if (gone) {
       replaced(id, core_.end(mark(at), failed_before ? nullptr : &provider_stats::replaced, &place));
@@ -317,6 +317,7 @@ class sandbox_pool final : public lease_host, public std::enable_shared_from_thi
     const typename core::making_guard in_flight(core_, request);
     entry fresh{.info = {}, .request = request, .owner = owner, .active_at = core_.now(), .anonymous = anonymous};
     grantee to{.owner = owner, .whose = owner};
+    const bool contested = core_.may_be_a_peers(request);
     std::string spare = request;  // from the moment it runs until it is tracked, what fails ends it
     to.info =
         core_.call_create({request, owner, core_.settings.environment, core_.settings.time_to_live}, fresh, place);
@@ -332,6 +333,8 @@ class sandbox_pool final : public lease_host, public std::enable_shared_from_thi
       try {
         taken = !unnamed && core_.store->take(id, core_.settings.owner_id, core_.settings.lease_ttl);
         Sync::here("pool.acquire.taken");
+        // A peer that was ending the last one of this id may have met the new one, and be done by now.
+        if (taken && contested && id == request) taken = core_.probe(id) != liveness::dead;
         to.at = core_.now();
       } catch (...) {  // the store, or the clock; what was made is ended first
         unanswered = std::current_exception();
