@@ -1006,6 +1006,7 @@ int main(int argc, char** argv) {
   if (argc == 2 && std::strcmp(argv[1], "--reraise") == 0) {
     auto options = owning();
     options.exit = exit_code_policy::reraise;
+    ::poll(nullptr, 0, 0);  // ThreadSanitizer may lose a signal to a thread that blocks for the first time
     ordered_lifespan life(options);
     life.add("asks").start(send_and_await(SIGTERM));
     return life.run();
