@@ -55,6 +55,7 @@ TEST(BenchTools, RepetitionsAreTakenAndAggregatesAreNot) {
   EXPECT_EQ(run.find("p/fast/threads:1@real")->median, 5);
   EXPECT_EQ(run.find("p/slow@real")->median, 1000) << "in nanoseconds";
   EXPECT_EQ(run.find("p/slow@p99_ms")->median, 12.5) << "counters have units of their own";
+  EXPECT_EQ(run.find("p/slow@real*1e-3")->median, 1);
   EXPECT_EQ(run.find("=7.5")->median, 7.5);
   EXPECT_FALSE(run.find("p/fast"));
   EXPECT_FALSE(run.find("p/slow@p50_ms"));

@@ -6,7 +6,8 @@
 //                                                  <!-- measured: NAME --> and <!-- /measured -->: a chart's table, the
 //                                                  goals, or the machine
 // compare --note <results> <goals>                 rewrites the goals: which are missed, by how much, give or take 25%
-// compare --slowdown <results> <plain results> ...  how many times slower, over the rows that both have; of the plain
+// compare --slowdown <results> <plain results> ...  how many times slower, over the rows of one thread that both have;
+// of the plain
 //                                                  ones the first that can be read
 
 #include <algorithm>
@@ -67,6 +68,7 @@ std::string noted(const results& run, const std::string& text) {
 int slowdown(const results& slow, const results& plain) {
   std::vector<std::pair<double, std::string>> ratios;
   for (const auto& [name, metrics] : slow.rows) {
+    if (name.find("/threads:1") == name.npos) continue;
     const auto mine = slow.find(name), theirs = plain.find(name);
     if (mine && theirs && mine->median > 0 && theirs->median > 0) {
       ratios.emplace_back(mine->median / theirs->median, name);
@@ -76,10 +78,11 @@ int slowdown(const results& slow, const results& plain) {
   std::sort(ratios.begin(), ratios.end());
   double logarithms = 0;
   for (const auto& each : ratios) logarithms += std::log(each.first);
-  std::printf("slow-down, CPU time, over %zu rows: %s times (geometric mean); least %s (%s), most %s (%s)\n",
-              ratios.size(), short_number(std::exp(logarithms / static_cast<double>(ratios.size()))).c_str(),
-              short_number(ratios.front().first).c_str(), ratios.front().second.c_str(),
-              short_number(ratios.back().first).c_str(), ratios.back().second.c_str());
+  std::printf(
+      "slow-down, CPU time, over %zu rows of one thread: %s times (geometric mean); least %s (%s), most %s (%s)\n",
+      ratios.size(), short_number(std::exp(logarithms / static_cast<double>(ratios.size()))).c_str(),
+      short_number(ratios.front().first).c_str(), ratios.front().second.c_str(),
+      short_number(ratios.back().first).c_str(), ratios.back().second.c_str());
   return 0;
 }
 

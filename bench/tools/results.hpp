@@ -47,11 +47,17 @@ struct results {
   std::map<std::string, std::string, std::less<>> machine;  // in words: commit, cpu, compiler, command, ...
   std::map<std::string, row, std::less<>> rows;
 
-  /// \p key is a row and, after an @, a metric (else "cpu"), or a number after a =.
+  /// \p key is a row and, after an @, a metric (else "cpu"), with a factor after a *; or a number after a =.
   std::optional<spread> find(std::string_view key) const {
     if (!key.empty() && key.front() == '=') {
       const double value = std::stod(std::string(key.substr(1)));
       return spread{value, value, value};
+    }
+    if (const auto times = key.rfind('*'); times != key.npos) {
+      auto found = find(key.substr(0, times));
+      const double factor = std::stod(std::string(key.substr(times + 1)));
+      if (found) *found = {found->median * factor, found->low * factor, found->high * factor};
+      return found;
     }
     const auto at = key.find('@');
     const auto found = rows.find(key.substr(0, at));
