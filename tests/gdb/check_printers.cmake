@@ -1,7 +1,7 @@
 # What gdb shows of the kit's objects: cmake -DGDB=<gdb> -DPROGRAM=<shown> -P check_printers.cmake
 
 cmake_minimum_required(VERSION 3.25)
-set(printers ${CMAKE_CURRENT_LIST_DIR}/../../tools/gdb/curfew.py)
+set(printers ${CMAKE_CURRENT_LIST_DIR}/../../cmake/gdb/curfew.py)
 set(objects opened closed drained compact traced pools unused ended *lifespan *one_pass)
 set(commands "")
 foreach(object IN LISTS objects)
