@@ -36,6 +36,7 @@ curfew::compact_admission_fence compact{"compact"};
 curfew::traced_admission_fence traced{"traced"};
 std::array<counter, 16> own_lines;
 counter shared_line;
+alignas(64) std::atomic<bool> open_state{true};
 std::mutex plain_mutex;
 std::uint64_t plain_count = 0;
 bool plain_closed = false;
@@ -76,6 +77,26 @@ void BM_Baseline_XaddPair(benchmark::State& state) {
   for (auto _ : state) {
     mine.fetch_add(one, std::memory_order_acquire);
     mine.fetch_sub(one, std::memory_order_release);
+  }
+}
+
+// The same with what makes it a gate, in the loop of the fence: a state that is read first, a verdict, and a token that
+// gives back and that the loop keeps in memory, as it does a pass. What comes after a locked instruction waits for it,
+// so that the rest is not hidden.
+void BM_Baseline_XaddGate(benchmark::State& state) {
+  struct token {
+    std::atomic<std::uint64_t>* word = nullptr;
+    ~token() {
+      if (word != nullptr) word->fetch_sub(one, std::memory_order_release);
+    }
+  };
+  auto& mine = own_lines[static_cast<std::size_t>(state.thread_index()) % own_lines.size()].word;
+  for (auto _ : state) {
+    token inside;
+    if (open_state.load(std::memory_order_acquire) && (mine.fetch_add(one, std::memory_order_acquire) & closed) == 0) {
+      inside.word = &mine;
+    }
+    benchmark::DoNotOptimize(inside);
   }
 }
 
@@ -324,6 +345,7 @@ void BM_Baseline_ConditionVariableHandOver(benchmark::State& state) {
 
 BENCHMARK(BM_Baseline_PlainCount)->Apply(peers::threads);
 BENCHMARK(BM_Baseline_XaddPair)->Apply(peers::threads);
+BENCHMARK(BM_Baseline_XaddGate)->Apply(peers::threads);
 BENCHMARK(BM_AdmissionFence_EnterRelease)->Apply(peers::threads);
 BENCHMARK(BM_CompactAdmissionFence_EnterRelease)->Apply(peers::threads);
 BENCHMARK(BM_TracedAdmissionFence_EnterRelease)->Apply(peers::threads);

@@ -2575,7 +2575,9 @@ class basic_fence<Core, Trace>::pass : Trace::ticket {
     std::swap(fence_, taken.fence_);
     return *this;
   }
-  ~pass() { release(); }
+  ~pass() {
+    if (fence_ != nullptr) give_back(fence_);  // and not release(): what ends need not be made empty
+  }
 
   /// One more for the same fence. Succeeds also when that is closed: it fans out work that was already admitted. An
   /// empty pass makes an empty one.
@@ -2586,10 +2588,7 @@ class basic_fence<Core, Trace>::pass : Trace::ticket {
 
   /// Gives the pass back; nothing for an empty one. The fence may be gone when this returns, and this pass with it.
   void release() noexcept {
-    if (basic_fence* fence = std::exchange(fence_, nullptr); fence != nullptr) {
-      if constexpr (Trace::lists) fence->forget(*this);
-      fence->core_.leave();
-    }
+    if (basic_fence* fence = std::exchange(fence_, nullptr); fence != nullptr) give_back(fence);
   }
 
   /// Whether the fence is closed, so that idle insiders can leave early. False for an empty pass.
@@ -2604,6 +2603,12 @@ class basic_fence<Core, Trace>::pass : Trace::ticket {
       Core::sync::here("fence.traced.counted");
       if (fence != nullptr) fence->note(*this, where);
     }
+  }
+
+  // The last that is done with this pass.
+  void give_back(basic_fence* fence) noexcept {
+    if constexpr (Trace::lists) fence->forget(*this);
+    fence->core_.leave();
   }
 
   basic_fence* fence_ = nullptr;
