@@ -374,13 +374,6 @@ CURFEW_END_NAMESPACE
 #define CURFEW_MAY_USE_RSEQ 1
 #endif
 
-// For what has a bus lock: kept out of line where it would stand beside a sequence, and inlined where there are none.
-#if CURFEW_MAY_USE_RSEQ
-#define CURFEW_BESIDE_SEQUENCES CURFEW_NOINLINE
-#else
-#define CURFEW_BESIDE_SEQUENCES
-#endif
-
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -1924,8 +1917,6 @@ CURFEW_END_NAMESPACE
 
 // curfew/detail/lot.hpp: above
 
-// curfew/detail/rseq.hpp: above
-
 // curfew/detail/sync.hpp: above
 
 CURFEW_BEGIN_NAMESPACE
@@ -2193,10 +2184,9 @@ class striped_core {
 
   counter& own_stripe() noexcept { return cells_.lanes[Sync::stripe() % cells::lane_count].shared; }
 
-  // The other way in and out. Who is refused jumps over little.
-  CURFEW_BESIDE_SEQUENCES bool enter_elsewhere(int seen) noexcept {
-    return seen == undecided ? choose() : enter_stripe();
-  }
+  // The other way in and out. Not inlined: nothing with a bus lock stands beside the sequences, and who is refused
+  // jumps over little. Where there are no sequences inlining gains nothing.
+  CURFEW_NOINLINE bool enter_elsewhere(int seen) noexcept { return seen == undecided ? choose() : enter_stripe(); }
 
   bool enter_stripe() noexcept {
     Sync::here("fence.enter.checked");
@@ -2204,7 +2194,7 @@ class striped_core {
     return (own_stripe().fetch_add(one, std::memory_order_acquire) & closed_bit) == 0;
   }
 
-  CURFEW_BESIDE_SEQUENCES void leave_stripe() noexcept {
+  CURFEW_NOINLINE void leave_stripe() noexcept {
     // order(fence.stripe, release): what the pass protected; pairs with close_locked()
     if ((own_stripe().fetch_sub(one, std::memory_order_release) & closed_bit) == 0) return;
     leave_closed();

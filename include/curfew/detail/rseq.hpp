@@ -38,13 +38,6 @@
 #define CURFEW_MAY_USE_RSEQ 1
 #endif
 
-// For what has a bus lock: kept out of line where it would stand beside a sequence, and inlined where there are none.
-#if CURFEW_MAY_USE_RSEQ
-#define CURFEW_BESIDE_SEQUENCES CURFEW_NOINLINE
-#else
-#define CURFEW_BESIDE_SEQUENCES
-#endif
-
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>

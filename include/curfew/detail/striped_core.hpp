@@ -19,7 +19,6 @@
 #include <curfew/detail/cpu_cells.hpp>
 #include <curfew/detail/drain.hpp>
 #include <curfew/detail/lot.hpp>
-#include <curfew/detail/rseq.hpp>
 #include <curfew/detail/sync.hpp>
 
 CURFEW_BEGIN_NAMESPACE
@@ -287,10 +286,9 @@ class striped_core {
 
   counter& own_stripe() noexcept { return cells_.lanes[Sync::stripe() % cells::lane_count].shared; }
 
-  // The other way in and out. Who is refused jumps over little.
-  CURFEW_BESIDE_SEQUENCES bool enter_elsewhere(int seen) noexcept {
-    return seen == undecided ? choose() : enter_stripe();
-  }
+  // The other way in and out. Not inlined: nothing with a bus lock stands beside the sequences, and who is refused
+  // jumps over little. Where there are no sequences inlining gains nothing.
+  CURFEW_NOINLINE bool enter_elsewhere(int seen) noexcept { return seen == undecided ? choose() : enter_stripe(); }
 
   bool enter_stripe() noexcept {
     Sync::here("fence.enter.checked");
@@ -298,7 +296,7 @@ class striped_core {
     return (own_stripe().fetch_add(one, std::memory_order_acquire) & closed_bit) == 0;
   }
 
-  CURFEW_BESIDE_SEQUENCES void leave_stripe() noexcept {
+  CURFEW_NOINLINE void leave_stripe() noexcept {
     // order(fence.stripe, release): what the pass protected; pairs with close_locked()
     if ((own_stripe().fetch_sub(one, std::memory_order_release) & closed_bit) == 0) return;
     leave_closed();
