@@ -840,9 +840,12 @@ class generator {
       if (names.empty()) continue;
       std::sort(names.begin(), names.end());
       const std::string whole = space.empty() ? "curfew" : "curfew::" + space;
-      text += "\nexport namespace " + whole + " {\n";
+      const bool by_exception = space == "sandbox";  // as in curfew/curfew.hpp
+      text += by_exception ? "\n#if CURFEW_EXCEPTIONS\n" : "\n";
+      text += "export namespace " + whole + " {\n";
       for (const std::string& name : names) text += "using " + whole + "::" + name + ";\n";
       text += "}  // namespace " + whole + "\n";
+      if (by_exception) text += "#endif\n";
     }
     return text;
   }

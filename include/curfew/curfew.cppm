@@ -73,6 +73,7 @@ using curfew::traced_admission_fence;
 using curfew::urgency;
 }  // namespace curfew
 
+#if CURFEW_EXCEPTIONS
 export namespace curfew::sandbox {
 using curfew::sandbox::aio_options;
 using curfew::sandbox::aio_provider;
@@ -123,3 +124,4 @@ using curfew::sandbox::stable_id;
 using curfew::sandbox::transport;
 using curfew::sandbox::transport_error;
 }  // namespace curfew::sandbox
+#endif

@@ -8,6 +8,20 @@
 #define CURFEW_TESTS_MATRIX_MIXED_HPP
 
 int mixed_use();
+
+// Whether the other unit sees that a lifespan owns SIGTERM.
+bool mixed_sees_owner();
+
+// Calls \p f while a lifespan of the other unit owns SIGTERM and SIGINT.
+void mixed_while_owner(void (*f)());
+
+#ifdef CURFEW_TEST_STRAY_OBJECT
+// Of a type that the linker can tell from that of this name in a unit with exceptions.
+extern curfew::compact_admission_fence mixed_door;
+#endif
+#ifdef CURFEW_TEST_STRAY_RESULT
+curfew::compact_admission_fence& mixed_gate();
+#endif
 #ifdef CURFEW_TEST_SAME_TYPES
 int mixed_enter_until_closed(curfew::admission_fence& door);
 #endif

@@ -28,6 +28,23 @@ bool refused() {
   return false;
 }
 
+// Two units that do not share the table of signals see each other's owner all the same.
+bool one_owner_for_both() {
+  {
+    const curfew::ordered_lifespan life;
+    if (!mixed_sees_owner()) return false;
+  }
+  static bool refused = false;
+  mixed_while_owner([] {
+    try {
+      const curfew::ordered_lifespan second;
+    } catch (const curfew::ownership_conflict&) {
+      refused = true;
+    }
+  });
+  return refused && !mixed_sees_owner();
+}
+
 #ifdef CURFEW_TEST_SAME_TYPES
 bool one_door_for_both() {
   curfew::admission_fence door{"door"};
@@ -48,6 +65,13 @@ int main() {
   if (consumer::use() != 0) return std::puts("mixed: this unit"), 1;
   if (mixed_use() != 0) return std::puts("mixed: the other unit"), 1;
   if (!refused()) return std::puts("mixed: no exception arrived"), 1;
+  if (!one_owner_for_both()) return std::puts("mixed: two owners"), 1;
+#ifdef CURFEW_TEST_STRAY_OBJECT
+  mixed_door.drain();
+#endif
+#ifdef CURFEW_TEST_STRAY_RESULT
+  mixed_gate().drain();
+#endif
 #ifdef CURFEW_TEST_SAME_TYPES
   if (!one_door_for_both()) return std::puts("mixed: one door"), 1;
 #endif

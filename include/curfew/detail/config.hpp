@@ -64,6 +64,14 @@
 #define CURFEW_POSIX 0
 #endif
 
+// What returns a type of the kit, and variables of one, do not say so in their symbols; here they do, so that a unit
+// without exceptions is not linked to those of a unit with them. Said once, where the namespace is first opened.
+#if !CURFEW_EXCEPTIONS && (defined(__GNUC__) || defined(__clang__)) && !defined(_MSC_VER)
+namespace curfew {
+inline namespace CURFEW_ABI __attribute__((abi_tag("curfew_no_exceptions"))) {}
+}  // namespace curfew
+#endif
+
 CURFEW_BEGIN_NAMESPACE
 namespace detail {
 
