@@ -5128,13 +5128,13 @@ constexpr TimePoint later_by(TimePoint from, std::chrono::nanoseconds span) noex
   return span >= room ? TimePoint::max() : from + span;
 }
 
-/// Any duration in nanoseconds; what does not fit is clamped.
+/// Any duration in nanoseconds; what does not fit is clamped, and what is not a number is the least there is.
 template <class Rep, class Period>
 constexpr std::chrono::nanoseconds clamped(std::chrono::duration<Rep, Period> span) noexcept {
   using wide = std::chrono::duration<long double, std::nano>;
   constexpr auto limit = std::chrono::nanoseconds::max();
   if (wide(span) >= wide(limit)) return limit;
-  if (wide(span) <= wide(-limit)) return -limit;
+  if (!(wide(span) > wide(-limit))) return -limit;
   return std::chrono::ceil<std::chrono::nanoseconds>(span);
 }
 
@@ -5257,12 +5257,18 @@ class fence_port {
   virtual std::string occupants() const = 0;
 };
 
+/// What a hook of the kit's own returns. Empty: all went well. A text makes it a failure like an exception would, also
+/// where there are no exceptions. What users' hooks return is ignored.
+struct hook_complaint {
+  std::string text;
+};
+
 /// A stage as declared. Shared with the threads of its hooks: an abandoned hook goes on using it for ever.
 struct stage_node {
   explicit stage_node(std::string its_name) : name(std::move(its_name)) {}
 
   std::string name;
-  std::array<std::function<void(const stage_context&)>, phase_count> hooks;
+  std::array<std::function<hook_complaint(const stage_context&)>, phase_count> hooks;
   std::array<std::optional<std::chrono::nanoseconds>, phase_count> budgets;
   std::vector<std::string> after;
   std::vector<std::unique_ptr<fence_port>> fences;
@@ -5862,6 +5868,7 @@ inline std::string milliseconds_text(std::chrono::nanoseconds span) {
 
 inline std::string error_text(const std::exception_ptr& error) {
   if (!error) return {};
+  if (CURFEW_EXCEPTIONS == 0) return "an exception, which nobody can look at in a program without exceptions";
   CURFEW_TRY {
     std::rethrow_exception(error);
   }
@@ -6952,7 +6959,12 @@ class lifespan_control : public leaked_node {
 
   int native_handle() const noexcept { return wake_.handle(); }
 
-  void observe(std::function<void(const lifespan_event&)> observer) { observers_.add(std::move(observer)); }
+  void observe(std::function<void(const lifespan_event&)> observer) {
+    if (!observer) {
+      CURFEW_THROW(std::invalid_argument("lifespan '" + options_.name + "': the observer is an empty function"));
+    }
+    observers_.add(std::move(observer));
+  }
 
   lifespan_control* parent() const noexcept { return parent_.load(std::memory_order_seq_cst); }
 
@@ -7177,7 +7189,8 @@ namespace detail {
 ///     abandoned -> late      the hook's thread, if the hook ends after all
 ///     left                   the same thread, after its thread_local destructors; only then is it joined
 ///
-/// Whoever leaves `running` first wins; `error` and `ended` are written before `finished` and read after it.
+/// Whoever leaves `running` first wins; `error`, `complaint` and `ended` are written before `finished` and read after
+/// it.
 inline constexpr std::chrono::milliseconds thread_exit_grace{100};
 
 enum class hook_progress : unsigned char { running, finished, abandoned, late };
@@ -7201,6 +7214,7 @@ struct hook_call : leaked_node {
   typename Sync::template atomic<hook_progress> progress{hook_progress::running};
   time_point ended{};
   std::exception_ptr error;
+  hook_complaint complaint;
 
   // While a thread runs the hook: what it needs even after everybody else has gone, its hold on this, and whether it
   // has nothing left to do but to end.
@@ -7356,7 +7370,7 @@ class lifespan_runner : public lifespan_control<Sync>, public std::enable_shared
     {
       const lifespan_frame<Sync> frame(owner, one.stage->name.c_str());
       CURFEW_TRY {
-        one.stage->hooks[index_of(one.phase)](one.context);
+        one.complaint = one.stage->hooks[index_of(one.phase)](one.context);
       }
       CURFEW_CATCH_ALL {
         one.error = std::current_exception();
@@ -7503,12 +7517,7 @@ class lifespan_runner : public lifespan_control<Sync>, public std::enable_shared
       settle(one, of_hook);
       return true;
     }
-    if (!one.error) {
-      CURFEW_TRY {
-        one.error = std::make_exception_ptr(std::runtime_error(inside));
-      }
-      CURFEW_CATCH_ALL {}
-    }
+    if (of_hook != stage_outcome::failed) set_error(one, inside);
     this->emit(lifespan_event_kind::stage_hung, one.stage->name, one.phase, stage_outcome::timed_out, 0,
                one.ended - one.began);
     settle(one, of_hook == stage_outcome::failed ? of_hook : stage_outcome::timed_out);
@@ -7516,12 +7525,25 @@ class lifespan_runner : public lifespan_control<Sync>, public std::enable_shared
   }
 
   static stage_outcome outcome_of(const call& one, time_point ended) noexcept {
-    if (one.error) return stage_outcome::failed;
+    if (one.error || !one.complaint.text.empty()) return stage_outcome::failed;
     return ended > one.deadline ? stage_outcome::timed_out : stage_outcome::ok;
+  }
+
+  /// Where there are no exceptions nobody could look at one, so the report gets the text as a note.
+  void set_error(call& one, const std::string& text) noexcept {
+    if constexpr (CURFEW_EXCEPTIONS == 0) {
+      this->add_note({"stage '", one.stage->name, "', ", to_string(one.phase), ": ", text});
+    } else {
+      CURFEW_TRY {
+        one.error = std::make_exception_ptr(std::runtime_error(text));
+      }
+      CURFEW_CATCH_ALL {}
+    }
   }
 
   void settle(call& one, stage_outcome outcome) noexcept {
     one.settled = true;
+    if (!one.complaint.text.empty()) set_error(one, one.complaint.text);
     one.record.outcome = outcome;
     one.record.began = one.began - this->origin_;
     one.record.took = one.ended - one.began;
@@ -8233,7 +8255,8 @@ class lifespan_family : public lifespan_engine<Sync> {
       CURFEW_THROW(ownership_conflict("lifespan '" + options_.name + "': its child '" + child->options_.name +
                                       "' must not own signals"));
     }
-    if (this->is_or_is_below(child.get()) || child->parent() != nullptr || child->state() != lifespan_state::idle) {
+    if (this->state() != lifespan_state::idle || this->is_or_is_below(child.get()) || child->parent() != nullptr ||
+        child->state() != lifespan_state::idle) {
       CURFEW_THROW(
           std::logic_error("lifespan '" + options_.name + "': '" + child->options_.name + "' cannot become its child"));
     }
@@ -8264,18 +8287,18 @@ class lifespan_family : public lifespan_engine<Sync> {
 
   // --- as a child; called by a hook of the parent, with that hook's context
 
-  void start_under(const stage_context& above) {
+  hook_complaint start_under(const stage_context& above) {
     const auto keep = this->shared_from_this();
     face(above);
     const std::stop_callback pressed(above.token, presser{this});
-    if (this->start()) return;
+    if (this->start()) return {};
     tell_abandoned();
     // Called off by the parent, not failed: it is down again, and the later barriers will find nothing to do.
-    if (this->called_off_above() && report_.cause == stop_cause::parent && clean()) return;
-    CURFEW_THROW(std::runtime_error("child lifespan '" + options_.name + "' did not start"));
+    if (this->called_off_above() && report_.cause == stop_cause::parent && clean()) return {};
+    return {"child lifespan '" + options_.name + "' did not start"};
   }
 
-  void stop_under(lifespan_phase barrier, const stage_context& above) {
+  hook_complaint stop_under(lifespan_phase barrier, const stage_context& above) {
     const auto keep = this->shared_from_this();
     bool inside = true;
     {
@@ -8283,14 +8306,13 @@ class lifespan_family : public lifespan_engine<Sync> {
       inside = std::exchange(inside_, true);
       owed_ = barrier;
     }
-    if (inside) {
-      CURFEW_THROW(std::runtime_error("child lifespan '" + options_.name + "' is still busy with an earlier barrier"));
-    }
+    if (inside) return {"child lifespan '" + options_.name + "' is still busy with an earlier barrier"};
     face(above);
     const std::stop_callback pressed(above.token, presser{this});
     bool clean = pass(barrier);
     while (falls_due(barrier)) clean = pass(barrier);
-    if (!clean) CURFEW_THROW(std::runtime_error("child lifespan '" + options_.name + "' did not stop cleanly"));
+    if (clean) return {};
+    return {"child lifespan '" + options_.name + "' did not stop cleanly"};
   }
 
   /// The parent has abandoned the hook that drives this. Nobody may wait for that thread from now on, here or below.
@@ -8965,7 +8987,9 @@ inline bool shutdown_owned(int signo) noexcept {
 /// guard when it goes; a guard that is made under a lifespan begins to work when that has gone. Guards nest: the newest
 /// is called first, and each passes the signal on to the one before.
 ///
-/// *When not to use it.* In a program that has an ordered_lifespan for this: use a stage.
+/// *When not to use it.* In a program that has an ordered_lifespan for this: use a stage. For signals that a fault of
+/// the thread raises (SIGSEGV, SIGBUS, SIGFPE, SIGILL): they come again and again until the callback has ended, and for
+/// ever when it is the callback that faults.
 ///
 /// *Thread safety.* installed() from any thread; a destructor waits for a callback that is running, unless it is called
 /// by it. The callback runs on a thread of the guard; there is one from the first signal on that the
@@ -9078,24 +9102,28 @@ class fence_port_of final : public fence_port {
   typename Sync::template atomic<step> step_{step::idle};
 };
 
-/// A hook takes nothing or a `const stage_context&`, need not be copyable, and its result is ignored.
+/// A hook takes nothing or a `const stage_context&`, need not be copyable, and its result is ignored unless it is a
+/// hook_complaint.
 template <class F>
-std::function<void(const stage_context&)> make_hook(F&& given) {
+std::function<hook_complaint(const stage_context&)> make_hook(F&& given) {
   using function = std::decay_t<F>;
   constexpr bool takes_context = std::is_invocable_v<function&, const stage_context&>;
   static_assert(takes_context || std::is_invocable_v<function&>,
                 "curfew: a hook takes no argument or a const stage_context&");
-  const auto call = [](function& f, [[maybe_unused]] const stage_context& context) {
-    if constexpr (takes_context) {
+  const auto call = [](function& f, [[maybe_unused]] const stage_context& context) -> hook_complaint {
+    if constexpr (std::is_invocable_r_v<hook_complaint, function&, const stage_context&>) {
+      return f(context);
+    } else if constexpr (takes_context) {
       static_cast<void>(f(context));
     } else {
       static_cast<void>(f());
     }
+    return {};
   };
   // Shared whatever it is: a type may say that it can be copied and then not compile, as one with a vector of
   // unique_ptr does.
   return [f = std::make_shared<function>(std::forward<F>(given)), call](const stage_context& context) {
-    call(*f, context);
+    return call(*f, context);
   };
 }
 
@@ -9203,10 +9231,10 @@ class basic_ordered_lifespan {
       }
     }();
     const auto under = [core](lifespan_phase barrier) {
-      return [core, barrier](const stage_context& above) { core->stop_under(barrier, above); };
+      return [core, barrier](const stage_context& above) { return core->stop_under(barrier, above); };
     };
     added.node_->given_up = [core] { core->give_up(); };
-    return added.start([core](const stage_context& above) { core->start_under(above); })
+    return added.start([core](const stage_context& above) { return core->start_under(above); })
         .close(under(lifespan_phase::close))
         .drain(under(lifespan_phase::drain))
         .stop(under(lifespan_phase::stop));
@@ -9280,7 +9308,8 @@ class basic_ordered_lifespan {
   /// What wait() does about what has come, without waiting: fires token(), reloads. Call stop() when token() has fired.
   void poll_signals() { core_->poll_signals(); }
 
-  /// \p observer is told from now on. It must be quick: the controller waits for it. Its exceptions are counted.
+  /// \p observer is told from now on. It must be quick: the controller waits for it. Its exceptions are counted. An
+  /// empty function is refused with std::invalid_argument.
   void observe(std::function<void(const lifespan_event&)> observer) { core_->observe(std::move(observer)); }
 
   /// Counts \p signo \p times times as its handler would, owned or not, without the kernel.

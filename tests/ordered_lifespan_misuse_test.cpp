@@ -7,8 +7,10 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <new>
 #include <optional>
@@ -67,6 +69,32 @@ TEST(LifespanMisuse, BadGraphsAreRefusedBeforeAnyHookAndTheLifespanStaysUsable) 
   life_again.add("later");
   EXPECT_TRUE(life_again.start());
   EXPECT_EQ(started, 1);
+}
+
+TEST(LifespanMisuse, ADurationThatIsNoNumberIsRefusedAndNobodySleepsForIt) {
+  watchdog dog("misuse");
+  const std::chrono::duration<double> nan(std::numeric_limits<double>::quiet_NaN());
+  EXPECT_EQ(curfew::detail::clamped(nan), -std::chrono::nanoseconds::max());
+  EXPECT_EQ(refusal([&](ordered_lifespan& l) { l.add("a").budget(lifespan_phase::drain, nan); }),
+            "stage 'a': the drain budget must be positive");
+  EXPECT_EQ(refusal([](ordered_lifespan& l) {
+              l.add("a").budget(lifespan_phase::stop,
+                                std::chrono::duration<double>(-std::numeric_limits<double>::infinity()));
+            }),
+            "stage 'a': the stop budget must be positive");
+  ordered_lifespan life(quiet());
+  life.add("a")
+      .budget(lifespan_phase::start, std::chrono::duration<double>(std::numeric_limits<double>::infinity()))
+      .start([&](const stage_context& context) { EXPECT_TRUE(context.sleep_or_stop(nan)); });
+  EXPECT_TRUE(life.start());
+}
+
+TEST(LifespanMisuse, AnEmptyObserverIsRefused) {
+  ordered_lifespan life(quiet());
+  EXPECT_THROW(life.observe(nullptr), std::invalid_argument);
+  EXPECT_THROW(life.observe(std::function<void(const curfew::lifespan_event&)>()), std::invalid_argument);
+  EXPECT_TRUE(life.start());
+  EXPECT_EQ(life.stop().observer_errors, 0u);
 }
 
 TEST(LifespanMisuse, NullNamesAreRefusedByTheStandardLibrary) {

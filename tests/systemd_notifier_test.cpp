@@ -81,11 +81,12 @@ TEST(SystemdNotifier, SpeaksToPathsAndToAbstractAddresses) {
     EXPECT_TRUE(supervisor.connected());
     EXPECT_TRUE(supervisor.ready() && supervisor.stopping() && supervisor.alive());
     EXPECT_TRUE(supervisor.status("two\nlines") && supervisor.extend_timeout(1500us));
+    EXPECT_TRUE(supervisor.status("one\rREADY=1") && supervisor.status({"zero\0end", 8}) && supervisor.status(""));
     EXPECT_TRUE(supervisor.extend_timeout(1ns) && supervisor.extend_timeout(-1s) &&
                 supervisor.send("MAINPID=1\nX_A=b"));
     EXPECT_EQ(box.text(),
-              "READY=1 | STOPPING=1 | WATCHDOG=1 | STATUS=two | EXTEND_TIMEOUT_USEC=1500 | EXTEND_TIMEOUT_USEC=1 | "
-              "EXTEND_TIMEOUT_USEC=0 | MAINPID=1\nX_A=b");
+              "READY=1 | STOPPING=1 | WATCHDOG=1 | STATUS=two | EXTEND_TIMEOUT_USEC=1500 | STATUS=one | "
+              "STATUS=zero | STATUS= | EXTEND_TIMEOUT_USEC=1 | EXTEND_TIMEOUT_USEC=0 | MAINPID=1\nX_A=b");
   }
 }
 

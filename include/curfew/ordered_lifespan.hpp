@@ -87,24 +87,28 @@ class fence_port_of final : public fence_port {
   typename Sync::template atomic<step> step_{step::idle};
 };
 
-/// A hook takes nothing or a `const stage_context&`, need not be copyable, and its result is ignored.
+/// A hook takes nothing or a `const stage_context&`, need not be copyable, and its result is ignored unless it is a
+/// hook_complaint.
 template <class F>
-std::function<void(const stage_context&)> make_hook(F&& given) {
+std::function<hook_complaint(const stage_context&)> make_hook(F&& given) {
   using function = std::decay_t<F>;
   constexpr bool takes_context = std::is_invocable_v<function&, const stage_context&>;
   static_assert(takes_context || std::is_invocable_v<function&>,
                 "curfew: a hook takes no argument or a const stage_context&");
-  const auto call = [](function& f, [[maybe_unused]] const stage_context& context) {
-    if constexpr (takes_context) {
+  const auto call = [](function& f, [[maybe_unused]] const stage_context& context) -> hook_complaint {
+    if constexpr (std::is_invocable_r_v<hook_complaint, function&, const stage_context&>) {
+      return f(context);
+    } else if constexpr (takes_context) {
       static_cast<void>(f(context));
     } else {
       static_cast<void>(f());
     }
+    return {};
   };
   // Shared whatever it is: a type may say that it can be copied and then not compile, as one with a vector of
   // unique_ptr does.
   return [f = std::make_shared<function>(std::forward<F>(given)), call](const stage_context& context) {
-    call(*f, context);
+    return call(*f, context);
   };
 }
 
@@ -212,10 +216,10 @@ class basic_ordered_lifespan {
       }
     }();
     const auto under = [core](lifespan_phase barrier) {
-      return [core, barrier](const stage_context& above) { core->stop_under(barrier, above); };
+      return [core, barrier](const stage_context& above) { return core->stop_under(barrier, above); };
     };
     added.node_->given_up = [core] { core->give_up(); };
-    return added.start([core](const stage_context& above) { core->start_under(above); })
+    return added.start([core](const stage_context& above) { return core->start_under(above); })
         .close(under(lifespan_phase::close))
         .drain(under(lifespan_phase::drain))
         .stop(under(lifespan_phase::stop));
@@ -289,7 +293,8 @@ class basic_ordered_lifespan {
   /// What wait() does about what has come, without waiting: fires token(), reloads. Call stop() when token() has fired.
   void poll_signals() { core_->poll_signals(); }
 
-  /// \p observer is told from now on. It must be quick: the controller waits for it. Its exceptions are counted.
+  /// \p observer is told from now on. It must be quick: the controller waits for it. Its exceptions are counted. An
+  /// empty function is refused with std::invalid_argument.
   void observe(std::function<void(const lifespan_event&)> observer) { core_->observe(std::move(observer)); }
 
   /// Counts \p signo \p times times as its handler would, owned or not, without the kernel.

@@ -43,7 +43,9 @@ inline bool shutdown_owned(int signo) noexcept {
 /// guard when it goes; a guard that is made under a lifespan begins to work when that has gone. Guards nest: the newest
 /// is called first, and each passes the signal on to the one before.
 ///
-/// *When not to use it.* In a program that has an ordered_lifespan for this: use a stage.
+/// *When not to use it.* In a program that has an ordered_lifespan for this: use a stage. For signals that a fault of
+/// the thread raises (SIGSEGV, SIGBUS, SIGFPE, SIGILL): they come again and again until the callback has ended, and for
+/// ever when it is the callback that faults.
 ///
 /// *Thread safety.* installed() from any thread; a destructor waits for a callback that is running, unless it is called
 /// by it. The callback runs on a thread of the guard; there is one from the first signal on that the

@@ -124,10 +124,10 @@ class systemd_notifier {
   bool alive() noexcept {
     return send("WATCHDOG=1");
   }
-  /// One line; what follows a line break is cut off.
+  /// One line; what follows a line break or a zero, either of which would end the assignment, is cut off.
   bool status(std::string_view text) noexcept {
     CURFEW_TRY {
-      return send("STATUS=" + std::string(text.substr(0, text.find('\n'))));
+      return send("STATUS=" + std::string(text.substr(0, text.find_first_of(line_ends))));
     }
     CURFEW_CATCH_ALL {
       return false;
@@ -171,6 +171,8 @@ class systemd_notifier {
   }
 
  private:
+  static constexpr std::string_view line_ends{"\n\r\0", 3};
+
   void tell(const lifespan_event& event, duration slack) noexcept {
     switch (event.kind) {
       case lifespan_event_kind::state_changed:

@@ -16,7 +16,9 @@
 #include <curfew/teardown.hpp>
 #endif
 
+#include <chrono>
 #include <cstdio>
+#include <string>
 #include <string_view>
 #include <thread>
 
@@ -61,14 +63,35 @@ bool second_tier() {
   return first && !slots.try_reserve() && hold && !lanes.try_acquire(1);
 }
 
+// A child that cannot be drained is a failure in the report of its parent and nothing else, whatever there is to say it
+// with: the stop goes on.
+bool lifespan_with_a_child_that_fails() {
+  using namespace std::chrono_literals;
+  curfew::lifespan_options options;
+  options.owned_signals = {};
+  curfew::admission_fence door{"door"};
+  options.name = "child";
+  curfew::ordered_lifespan child{options};
+  child.add("guests").fence(door).budget(curfew::lifespan_phase::drain, 20ms);
+  curfew::ordered_lifespan life{options};
+  bool last = false;
+  life.add("house").stop([&] { last = true; });
+  life.add_child("party", child).after("house").fence(door).budget(curfew::lifespan_phase::drain, 100ms);
+  const bool up = life.start();
+  const auto guest = door.try_enter();
+  const auto& report = life.stop();
+  const bool told = report.to_string().find("'child' did not stop cleanly") != std::string::npos &&
+                    report.to_json().find("'door' with 1 inside") != std::string::npos;
+  return up && guest && last && told && report.exit_code == 1 && child.report().exit_code == 1;
+}
+
 struct {
   const char* name;
   bool (*holds)();
 } const checks[] = {
-    {"consumer", [] { return consumer::use() == 0; }},
-    {"fence", fence_under_traffic},
-    {"singleton", singleton_from_two_threads},
-    {"second tier", second_tier},
+    {"consumer", [] { return consumer::use() == 0; }}, {"fence", fence_under_traffic},
+    {"singleton", singleton_from_two_threads},         {"second tier", second_tier},
+    {"lifespan", lifespan_with_a_child_that_fails},
 };
 
 void throw_something(std::string_view what) {

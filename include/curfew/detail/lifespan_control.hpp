@@ -146,7 +146,12 @@ class lifespan_control : public leaked_node {
 
   int native_handle() const noexcept { return wake_.handle(); }
 
-  void observe(std::function<void(const lifespan_event&)> observer) { observers_.add(std::move(observer)); }
+  void observe(std::function<void(const lifespan_event&)> observer) {
+    if (!observer) {
+      CURFEW_THROW(std::invalid_argument("lifespan '" + options_.name + "': the observer is an empty function"));
+    }
+    observers_.add(std::move(observer));
+  }
 
   lifespan_control* parent() const noexcept { return parent_.load(std::memory_order_seq_cst); }
 

@@ -41,7 +41,8 @@ class lifespan_family : public lifespan_engine<Sync> {
       CURFEW_THROW(ownership_conflict("lifespan '" + options_.name + "': its child '" + child->options_.name +
                                       "' must not own signals"));
     }
-    if (this->is_or_is_below(child.get()) || child->parent() != nullptr || child->state() != lifespan_state::idle) {
+    if (this->state() != lifespan_state::idle || this->is_or_is_below(child.get()) || child->parent() != nullptr ||
+        child->state() != lifespan_state::idle) {
       CURFEW_THROW(
           std::logic_error("lifespan '" + options_.name + "': '" + child->options_.name + "' cannot become its child"));
     }
@@ -72,18 +73,18 @@ class lifespan_family : public lifespan_engine<Sync> {
 
   // --- as a child; called by a hook of the parent, with that hook's context
 
-  void start_under(const stage_context& above) {
+  hook_complaint start_under(const stage_context& above) {
     const auto keep = this->shared_from_this();
     face(above);
     const std::stop_callback pressed(above.token, presser{this});
-    if (this->start()) return;
+    if (this->start()) return {};
     tell_abandoned();
     // Called off by the parent, not failed: it is down again, and the later barriers will find nothing to do.
-    if (this->called_off_above() && report_.cause == stop_cause::parent && clean()) return;
-    CURFEW_THROW(std::runtime_error("child lifespan '" + options_.name + "' did not start"));
+    if (this->called_off_above() && report_.cause == stop_cause::parent && clean()) return {};
+    return {"child lifespan '" + options_.name + "' did not start"};
   }
 
-  void stop_under(lifespan_phase barrier, const stage_context& above) {
+  hook_complaint stop_under(lifespan_phase barrier, const stage_context& above) {
     const auto keep = this->shared_from_this();
     bool inside = true;
     {
@@ -91,14 +92,13 @@ class lifespan_family : public lifespan_engine<Sync> {
       inside = std::exchange(inside_, true);
       owed_ = barrier;
     }
-    if (inside) {
-      CURFEW_THROW(std::runtime_error("child lifespan '" + options_.name + "' is still busy with an earlier barrier"));
-    }
+    if (inside) return {"child lifespan '" + options_.name + "' is still busy with an earlier barrier"};
     face(above);
     const std::stop_callback pressed(above.token, presser{this});
     bool clean = pass(barrier);
     while (falls_due(barrier)) clean = pass(barrier);
-    if (!clean) CURFEW_THROW(std::runtime_error("child lifespan '" + options_.name + "' did not stop cleanly"));
+    if (clean) return {};
+    return {"child lifespan '" + options_.name + "' did not stop cleanly"};
   }
 
   /// The parent has abandoned the hook that drives this. Nobody may wait for that thread from now on, here or below.

@@ -46,12 +46,18 @@ class fence_port {
   virtual std::string occupants() const = 0;
 };
 
+/// What a hook of the kit's own returns. Empty: all went well. A text makes it a failure like an exception would, also
+/// where there are no exceptions. What users' hooks return is ignored.
+struct hook_complaint {
+  std::string text;
+};
+
 /// A stage as declared. Shared with the threads of its hooks: an abandoned hook goes on using it for ever.
 struct stage_node {
   explicit stage_node(std::string its_name) : name(std::move(its_name)) {}
 
   std::string name;
-  std::array<std::function<void(const stage_context&)>, phase_count> hooks;
+  std::array<std::function<hook_complaint(const stage_context&)>, phase_count> hooks;
   std::array<std::optional<std::chrono::nanoseconds>, phase_count> budgets;
   std::vector<std::string> after;
   std::vector<std::unique_ptr<fence_port>> fences;

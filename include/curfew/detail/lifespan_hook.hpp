@@ -36,7 +36,8 @@ namespace detail {
 ///     abandoned -> late      the hook's thread, if the hook ends after all
 ///     left                   the same thread, after its thread_local destructors; only then is it joined
 ///
-/// Whoever leaves `running` first wins; `error` and `ended` are written before `finished` and read after it.
+/// Whoever leaves `running` first wins; `error`, `complaint` and `ended` are written before `finished` and read after
+/// it.
 inline constexpr std::chrono::milliseconds thread_exit_grace{100};
 
 enum class hook_progress : unsigned char { running, finished, abandoned, late };
@@ -60,6 +61,7 @@ struct hook_call : leaked_node {
   typename Sync::template atomic<hook_progress> progress{hook_progress::running};
   time_point ended{};
   std::exception_ptr error;
+  hook_complaint complaint;
 
   // While a thread runs the hook: what it needs even after everybody else has gone, its hold on this, and whether it
   // has nothing left to do but to end.
@@ -215,7 +217,7 @@ class lifespan_runner : public lifespan_control<Sync>, public std::enable_shared
     {
       const lifespan_frame<Sync> frame(owner, one.stage->name.c_str());
       CURFEW_TRY {
-        one.stage->hooks[index_of(one.phase)](one.context);
+        one.complaint = one.stage->hooks[index_of(one.phase)](one.context);
       }
       CURFEW_CATCH_ALL {
         one.error = std::current_exception();
@@ -362,12 +364,7 @@ class lifespan_runner : public lifespan_control<Sync>, public std::enable_shared
       settle(one, of_hook);
       return true;
     }
-    if (!one.error) {
-      CURFEW_TRY {
-        one.error = std::make_exception_ptr(std::runtime_error(inside));
-      }
-      CURFEW_CATCH_ALL {}
-    }
+    if (of_hook != stage_outcome::failed) set_error(one, inside);
     this->emit(lifespan_event_kind::stage_hung, one.stage->name, one.phase, stage_outcome::timed_out, 0,
                one.ended - one.began);
     settle(one, of_hook == stage_outcome::failed ? of_hook : stage_outcome::timed_out);
@@ -375,12 +372,25 @@ class lifespan_runner : public lifespan_control<Sync>, public std::enable_shared
   }
 
   static stage_outcome outcome_of(const call& one, time_point ended) noexcept {
-    if (one.error) return stage_outcome::failed;
+    if (one.error || !one.complaint.text.empty()) return stage_outcome::failed;
     return ended > one.deadline ? stage_outcome::timed_out : stage_outcome::ok;
+  }
+
+  /// Where there are no exceptions nobody could look at one, so the report gets the text as a note.
+  void set_error(call& one, const std::string& text) noexcept {
+    if constexpr (CURFEW_EXCEPTIONS == 0) {
+      this->add_note({"stage '", one.stage->name, "', ", to_string(one.phase), ": ", text});
+    } else {
+      CURFEW_TRY {
+        one.error = std::make_exception_ptr(std::runtime_error(text));
+      }
+      CURFEW_CATCH_ALL {}
+    }
   }
 
   void settle(call& one, stage_outcome outcome) noexcept {
     one.settled = true;
+    if (!one.complaint.text.empty()) set_error(one, one.complaint.text);
     one.record.outcome = outcome;
     one.record.began = one.began - this->origin_;
     one.record.took = one.ended - one.began;

@@ -64,6 +64,7 @@ inline std::string milliseconds_text(std::chrono::nanoseconds span) {
 
 inline std::string error_text(const std::exception_ptr& error) {
   if (!error) return {};
+  if (CURFEW_EXCEPTIONS == 0) return "an exception, which nobody can look at in a program without exceptions";
   CURFEW_TRY {
     std::rethrow_exception(error);
   }

@@ -105,13 +105,13 @@ constexpr TimePoint later_by(TimePoint from, std::chrono::nanoseconds span) noex
   return span >= room ? TimePoint::max() : from + span;
 }
 
-/// Any duration in nanoseconds; what does not fit is clamped.
+/// Any duration in nanoseconds; what does not fit is clamped, and what is not a number is the least there is.
 template <class Rep, class Period>
 constexpr std::chrono::nanoseconds clamped(std::chrono::duration<Rep, Period> span) noexcept {
   using wide = std::chrono::duration<long double, std::nano>;
   constexpr auto limit = std::chrono::nanoseconds::max();
   if (wide(span) >= wide(limit)) return limit;
-  if (wide(span) <= wide(-limit)) return -limit;
+  if (!(wide(span) > wide(-limit))) return -limit;
   return std::chrono::ceil<std::chrono::nanoseconds>(span);
 }
 
