@@ -1299,6 +1299,8 @@ TEST(AdmissionFenceDeadline, OddUnitsNeitherOverflowNorLoseTheirSign) {
   EXPECT_LT(curfew::detail::deadline_after<clock>(sevenths(1)), now + 60s);
   EXPECT_EQ(curfew::detail::deadline_after<clock>(sevenths(-1)), clock::time_point::min());
   EXPECT_EQ(curfew::detail::deadline_after<clock>(std::chrono::hours::max()), clock::time_point::max());
+  // A condition variable whose time_t has 32 bits would take it for one that has passed, and its user would spin.
+  EXPECT_EQ(curfew::detail::deadline_after<clock>(2'200'000'000s), clock::time_point::max());
   EXPECT_GT(curfew::detail::deadline_after<clock>(std::chrono::duration<float>(0.5f)), now);
 }
 

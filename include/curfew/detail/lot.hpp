@@ -79,13 +79,13 @@ struct lot_list {
 template <class Clock, class Rep, class Period>
 typename Clock::time_point deadline_after(std::chrono::duration<Rep, Period> span) noexcept {
   using time_point = typename Clock::time_point;
-  constexpr double forever = 3e9;  // a century in seconds, well inside every clock's range
+  constexpr double forever = 1.5e9;  // half a century in seconds: waits of 32-bit systems hold no more than 68 years
   const double seconds = std::chrono::duration_cast<std::chrono::duration<double>>(span).count();
   if (!(span > span.zero())) return time_point::min();
   if (seconds >= forever) return time_point::max();
   using clock_span = typename Clock::duration;
   if constexpr (std::is_integral_v<Rep> && std::ratio_divide<Period, typename Clock::period>::den == 1) {
-    return Clock::now() + std::chrono::duration_cast<clock_span>(span);  // exact, and cannot overflow below a century
+    return Clock::now() + std::chrono::duration_cast<clock_span>(span);  // exact, and cannot overflow below that
   } else {
     const double ticks = std::ceil(std::chrono::duration<double, typename Clock::period>(span).count());
     return Clock::now() + clock_span(static_cast<typename clock_span::rep>(ticks));
