@@ -594,6 +594,10 @@ std::string markdown(const std::string& doc) {
         while (end < line.size() && is_name(line[end])) ++end;
         out += "`" + line.substr(i + 3, end - i - 3) + "`";
         i = end - 1;
+      } else if (!quoted && line.compare(i, 5, "docs/") == 0 && line.find(".md", i) != std::string::npos) {
+        const std::string page = line.substr(i, line.find(".md", i) + 3 - i);
+        out += "[" + page + "](../" + page.substr(5) + ")";
+        i += page.size() - 1;
       } else if (!quoted && line[i] == '<') {
         out += "&lt;";
       } else if (!quoted && line[i] == '*' && stars % 2 == 0 && i > 0 && is_name(line[i - 1])) {
