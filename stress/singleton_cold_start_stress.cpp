@@ -18,7 +18,7 @@ struct cold_start {
     try {
       got[i] = subject->get();
     } catch (...) {
-      STRESS_CHECK(!"get() threw although there is a winner");
+      STRESS_CHECK(false && "get() threw although there is a winner");
     }
     got[i]->use();
   }
