@@ -131,9 +131,8 @@ inline bool has_disposition(int signo, signal_handler handler) noexcept {
 ///   the system cannot do that and the handler has to ask for the pid.
 /// - `restored`: the handlers that were put back when the last owner went, for stragglers; see step_aside().
 /// - `reading`, `changing`: scans of the environment under way (see environment_scan), and whether this shared object
-/// is
-///   changing it. A scan that finds `changing` set gives up, since then it is this object that owns; a change waits for
-///   scans to end.
+///   is changing it. A scan that finds `changing` set gives up, since then it is this object that owns; a change waits
+///   for scans to end.
 /// - `process`: the process that `running` and `changing` are about; a forked child starts them afresh.
 /// - `released`: told, under the lock, that the owner has gone and dispositions are as they were; null: nobody asked.
 /// - `lock`: pid of the thread's process while dispositions are changed, 0 when free; never taken in a handler. A child
