@@ -9446,6 +9446,7 @@ CURFEW_END_NAMESPACE
 #include <condition_variable>
 #include <cstddef>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <unordered_map>
@@ -9454,6 +9455,8 @@ CURFEW_END_NAMESPACE
 // curfew/detail/config.hpp: above
 
 // curfew/detail/lot.hpp: above
+
+// curfew/detail/process_id.hpp: above
 
 // curfew/detail/sync.hpp: above
 
@@ -9477,7 +9480,8 @@ enum class serializer_outcome : unsigned char { acquired, busy, timed_out, close
 ///     held -> absent   release without
 ///
 /// Thread safety: every member from any thread. Ordering: what a holder did before it dropped the key is visible to the
-/// next holder. Destruction: when no hold is out and nobody waits; anything else ends the process. Exceptions: only
+/// next holder. Destruction: when no hold is out and nobody waits; anything else ends the process. In a forked child at
+/// any time, and then it only keeps the table; a hold must not be dropped there. Exceptions: only
 /// std::bad_alloc and what hashing or comparing a key throws, from the acquiring members, with nothing changed.
 /// Cost: one short critical section and one hash per operation. `Hash` and `==` run inside that section, may not call
 /// back, and must not throw for a key that is in the table. Acquiring a key twice from one thread waits for ever, as
@@ -9539,11 +9543,13 @@ class keyed_serializer {
     serializer_outcome outcome_ = serializer_outcome::busy;
   };
 
-  keyed_serializer() = default;
+  keyed_serializer() : lanes_() {}
   keyed_serializer(const keyed_serializer&) = delete;
   keyed_serializer& operator=(const keyed_serializer&) = delete;
   ~keyed_serializer() {
+    if (detail::process_id() != born_in_) return;  // a thread that is not here may have been changing the table
     if (!lanes_.empty()) detail::fail("keyed_serializer destroyed while a key is held");
+    std::destroy_at(&lanes_);
   }
 
   /// Waits for the key. Empty only when the serializer was closed, before or during the wait.
@@ -9671,8 +9677,11 @@ class keyed_serializer {
   }
 
   mutable typename Sync::mutex mutex_;
-  table lanes_;
+  union {
+    table lanes_;  // in a union, so that a forked child can leave it as it is
+  };
   bool closed_ = false;
+  const long born_in_ = detail::process_id();
 };
 
 CURFEW_END_NAMESPACE
@@ -9942,6 +9951,8 @@ CURFEW_END_NAMESPACE
 
 // curfew/detail/exceptions.hpp: above
 
+// curfew/detail/process_id.hpp: above
+
 // curfew/detail/sync.hpp: above
 
 CURFEW_BEGIN_NAMESPACE
@@ -9974,8 +9985,8 @@ struct slot_census {
 ///
 /// Thread safety: the ledger from any thread; one slot or ticket from one thread at a time. Ordering: what was done
 /// before a slot was released is visible to whoever is granted it. Destruction: with no slot and no ticket out; else
-/// the process ends. Exceptions: none after construction. Cost: one short critical section per operation, no
-/// allocation.
+/// the process ends. In a forked child at any time; slots and tickets must be left alone there. Exceptions: none after
+/// construction. Cost: one short critical section per operation, no allocation.
 template <class Sync = std_sync>
 class basic_slot_ledger {
  public:
@@ -10058,7 +10069,9 @@ class basic_slot_ledger {
   basic_slot_ledger(const basic_slot_ledger&) = delete;
   basic_slot_ledger& operator=(const basic_slot_ledger&) = delete;
   ~basic_slot_ledger() {
-    if (census_.total() != 0 || first_ != nullptr) detail::fail("slot_ledger destroyed while a slot is taken");
+    if (census_.total() == 0 && first_ == nullptr) return;
+    // In a forked child they belong to the parent: what threads wait on is in their tickets, which are not touched.
+    if (detail::process_id() == born_in_) detail::fail("slot_ledger destroyed while a slot is taken");
   }
 
   /// A slot within the limit; empty when there is none, or when closed.
@@ -10204,6 +10217,7 @@ class basic_slot_ledger {
   ticket* first_ = nullptr;
   ticket* last_ = nullptr;
   bool closed_ = false;
+  const long born_in_ = detail::process_id();
 };
 
 /// The one to use.

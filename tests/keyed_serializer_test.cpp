@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <memory>
 #include <string>
 #include <thread>
 #include <utility>
@@ -13,6 +14,11 @@
 #include <curfew/keyed_serializer.hpp>
 
 #include <tests/support/park.hpp>
+
+#if CURFEW_POSIX
+#include <sys/wait.h>
+#include <unistd.h>
+#endif
 
 namespace {
 
@@ -201,6 +207,30 @@ TEST(KeyedSerializer, ManyThreadsOnFewKeysExcludeEachOther) {
   EXPECT_EQ(plain[0] + plain[1] + plain[2], entered.load());
   EXPECT_EQ(keys.was_size(), 0u);
 }
+
+#if CURFEW_POSIX
+TEST(KeyedSerializer, AForkedChildMayDestroyItWhileThreadsOfTheParentWait) {
+  watchdog dog("destroyed in the child");
+  auto keys = std::make_unique<serializer>();
+  auto held = keys->acquire("a");
+  std::vector<std::thread> waiters;
+  for (int t = 0; t < 2; ++t) waiters.emplace_back([&] { EXPECT_TRUE(keys->acquire("a")); });
+  EXPECT_TRUE(eventually([&] { return keys->was_waiting("a") == 2; }));
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(10);
+    keys.reset();
+    ::_exit(0);
+  }
+  held.release();
+  for (auto& t : waiters) t.join();
+  EXPECT_EQ(keys->was_size(), 0u);
+  ASSERT_GT(child, 0);
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0) << "it hung, or ended with a message";
+}
+#endif
 
 TEST(KeyedSerializerDeathTest, DestroyedWhileHeldEndsTheProcess) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");

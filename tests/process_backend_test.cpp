@@ -1340,6 +1340,7 @@ TEST(ProcessBackend, RP6_InAForkedChildTheDestructorDoesNothingAndTheMembersRefu
   const sandbox_info info = backend->create(request("box"));
   const pid_t child = ::fork();
   if (child == 0) {
+    ::alarm(10);
     int wrong = 0;
     if (backend->destroy("box")) wrong |= 1;
     if (backend->probe("box") != liveness::unknown) wrong |= 2;

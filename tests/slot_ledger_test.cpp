@@ -15,6 +15,11 @@
 
 #include <tests/support/park.hpp>
 
+#if CURFEW_POSIX
+#include <sys/wait.h>
+#include <unistd.h>
+#endif
+
 namespace {
 
 using namespace std::chrono_literals;
@@ -199,6 +204,35 @@ TEST(SlotLedger, CloseWakesEverybodyInLineWithATypedRefusal) {
   slot.become(slot_state::tombstone);
   EXPECT_EQ(ledger.census()[slot_state::tombstone], 1u) << "slots that are out stay valid";
 }
+
+#if CURFEW_POSIX
+TEST(SlotLedger, AForkedChildMayDestroyItWhileThreadsOfTheParentWait) {
+  watchdog dog("destroyed in the child");
+  auto ledger = std::make_unique<slot_ledger>(1);
+  auto taken = ledger->try_reserve();
+  std::vector<std::thread> waiters;
+  for (int t = 0; t < 2; ++t) {
+    waiters.emplace_back([&] {
+      slot_ledger::ticket line(*ledger);
+      EXPECT_EQ(line.wait_until(in(60s)), slot_outcome::granted);
+    });
+  }
+  EXPECT_TRUE(eventually([&] { return ledger->was_waiting() == 2; }));
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(10);
+    ledger.reset();
+    ::_exit(0);
+  }
+  taken.release();
+  for (auto& t : waiters) t.join();
+  EXPECT_EQ(ledger->census().total(), 0u);
+  ASSERT_GT(child, 0);
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0) << "it hung, or ended with a message";
+}
+#endif
 
 TEST(SlotLedgerDeathTest, DestroyedWhileASlotIsTakenEndsTheProcess) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");

@@ -13,6 +13,7 @@
 #include <condition_variable>
 #include <cstddef>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <unordered_map>
@@ -20,6 +21,7 @@
 
 #include <curfew/detail/config.hpp>
 #include <curfew/detail/lot.hpp>
+#include <curfew/detail/process_id.hpp>
 #include <curfew/detail/sync.hpp>
 
 CURFEW_BEGIN_NAMESPACE
@@ -42,7 +44,8 @@ enum class serializer_outcome : unsigned char { acquired, busy, timed_out, close
 ///     held -> absent   release without
 ///
 /// Thread safety: every member from any thread. Ordering: what a holder did before it dropped the key is visible to the
-/// next holder. Destruction: when no hold is out and nobody waits; anything else ends the process. Exceptions: only
+/// next holder. Destruction: when no hold is out and nobody waits; anything else ends the process. In a forked child at
+/// any time, and then it only keeps the table; a hold must not be dropped there. Exceptions: only
 /// std::bad_alloc and what hashing or comparing a key throws, from the acquiring members, with nothing changed.
 /// Cost: one short critical section and one hash per operation. `Hash` and `==` run inside that section, may not call
 /// back, and must not throw for a key that is in the table. Acquiring a key twice from one thread waits for ever, as
@@ -104,11 +107,13 @@ class keyed_serializer {
     serializer_outcome outcome_ = serializer_outcome::busy;
   };
 
-  keyed_serializer() = default;
+  keyed_serializer() : lanes_() {}
   keyed_serializer(const keyed_serializer&) = delete;
   keyed_serializer& operator=(const keyed_serializer&) = delete;
   ~keyed_serializer() {
+    if (detail::process_id() != born_in_) return;  // a thread that is not here may have been changing the table
     if (!lanes_.empty()) detail::fail("keyed_serializer destroyed while a key is held");
+    std::destroy_at(&lanes_);
   }
 
   /// Waits for the key. Empty only when the serializer was closed, before or during the wait.
@@ -236,8 +241,11 @@ class keyed_serializer {
   }
 
   mutable typename Sync::mutex mutex_;
-  table lanes_;
+  union {
+    table lanes_;  // in a union, so that a forked child can leave it as it is
+  };
   bool closed_ = false;
+  const long born_in_ = detail::process_id();
 };
 
 CURFEW_END_NAMESPACE

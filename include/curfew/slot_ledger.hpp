@@ -19,6 +19,7 @@
 
 #include <curfew/detail/config.hpp>
 #include <curfew/detail/exceptions.hpp>
+#include <curfew/detail/process_id.hpp>
 #include <curfew/detail/sync.hpp>
 
 CURFEW_BEGIN_NAMESPACE
@@ -51,8 +52,8 @@ struct slot_census {
 ///
 /// Thread safety: the ledger from any thread; one slot or ticket from one thread at a time. Ordering: what was done
 /// before a slot was released is visible to whoever is granted it. Destruction: with no slot and no ticket out; else
-/// the process ends. Exceptions: none after construction. Cost: one short critical section per operation, no
-/// allocation.
+/// the process ends. In a forked child at any time; slots and tickets must be left alone there. Exceptions: none after
+/// construction. Cost: one short critical section per operation, no allocation.
 template <class Sync = std_sync>
 class basic_slot_ledger {
  public:
@@ -135,7 +136,9 @@ class basic_slot_ledger {
   basic_slot_ledger(const basic_slot_ledger&) = delete;
   basic_slot_ledger& operator=(const basic_slot_ledger&) = delete;
   ~basic_slot_ledger() {
-    if (census_.total() != 0 || first_ != nullptr) detail::fail("slot_ledger destroyed while a slot is taken");
+    if (census_.total() == 0 && first_ == nullptr) return;
+    // In a forked child they belong to the parent: what threads wait on is in their tickets, which are not touched.
+    if (detail::process_id() == born_in_) detail::fail("slot_ledger destroyed while a slot is taken");
   }
 
   /// A slot within the limit; empty when there is none, or when closed.
@@ -281,6 +284,7 @@ class basic_slot_ledger {
   ticket* first_ = nullptr;
   ticket* last_ = nullptr;
   bool closed_ = false;
+  const long born_in_ = detail::process_id();
 };
 
 /// The one to use.
