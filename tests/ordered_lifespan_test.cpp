@@ -330,6 +330,7 @@ TEST(OrderedLifespan, T44_ACompletionThatComesAfterAnEarlyStopFindsNothingToDo) 
   EXPECT_FALSE(life.start());
   stopper.join();
   EXPECT_EQ(log.text(), "called off ~asks -asks");
+  EXPECT_EQ(find(life.report(), "asks", lifespan_phase::start)->took, 0s) << "called off at once";
   const auto before = outcomes(life.report());
   thread late([&] {
     EXPECT_TRUE(answer.complete());
@@ -399,6 +400,9 @@ TEST(OrderedLifespan, T44_AFenceThatIsEmptiedElsewhereAfterAnEarlyStopEndsTheDra
   EXPECT_EQ(ends, 1);
   EXPECT_FALSE(elsewhere);
   EXPECT_EQ(life.state(), lifespan_state::stopped);
+  const auto* drain = find(life.report(), "runs", lifespan_phase::drain);
+  EXPECT_EQ(drain->outcome, stage_outcome::ok);
+  EXPECT_LE(drain->took, 1ms) << "as soon as the fence was empty";
 }
 
 TEST(OrderedLifespan, Rule1_AFailureInAParallelLayerLetsTheOthersEnd) {

@@ -22,6 +22,7 @@
 #include <string>
 #include <thread>
 
+#include "support/at_rest.hpp"
 #include "support/lifespan_probe.hpp"
 #include "support/park.hpp"
 
@@ -527,17 +528,19 @@ TEST(FallbackSignalGuard, WhenTheNewestGoesTheOneBelowIsInstalledAgain) {
 TEST(FallbackSignalGuard, TheDestructorWaitsForARunningCallback) {
   EXPECT_EQ(shell_code(in_child([] {
               ::signal(SIGTERM, &count);
-              std::atomic<bool> inside{false};
-              std::atomic<bool> over{false};
+              std::atomic<bool> inside{false}, leaving{false}, left{false}, over{false};
+              const int here = thread_number();
               {
                 fallback_signal_guard guard({SIGTERM}, [&](int) {
                   inside = true;
-                  std::this_thread::sleep_for(20ms);  // gives a destructor that does not wait its chance
-                  over = true;
+                  while (!left && !(leaving && at_rest(here))) std::this_thread::yield();  // it waits, or did not wait
+                  over = !left;
                 });
                 ::raise(SIGTERM);
                 CHILD_CHECK(eventually([&] { return inside.load(); }));
+                leaving = true;
               }
+              left = true;
               CHILD_CHECK(over);
               CHILD_CHECK(caught == 1);
               return 0;

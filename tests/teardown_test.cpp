@@ -21,6 +21,7 @@
 
 #include <curfew/teardown.hpp>
 
+#include "support/at_rest.hpp"
 #include "support/park.hpp"
 
 #if CURFEW_POSIX
@@ -36,10 +37,13 @@ using curfew::detach_then;
 using curfew::once_teardown;
 using curfew::teardown_reason;
 using curfew::teardown_status;
+using curfew_test::at_rest;
+using curfew_test::eventually;
 using curfew_test::gate;
 using curfew_test::park;
 using curfew_test::park_sync;
 using curfew_test::start_gate;
+using curfew_test::thread_number;
 using curfew_test::watchdog;
 using namespace std::chrono_literals;
 
@@ -766,13 +770,12 @@ TEST(OnceTeardown, AForkedChildMayDestroyItAlthoughThreadsOfTheParentHadJoined) 
   });
   ASSERT_TRUE(running.wait());
   EXPECT_EQ(once->run_for(1ms, [] {}), teardown_status::timed_out);
-  std::atomic<bool> joining{false};
+  std::atomic<int> joining{0};
   std::thread joiner([&] {
-    joining = true;
+    joining = thread_number();
     EXPECT_EQ(once->run([] {}), teardown_status::joined);
   });
-  while (!joining) std::this_thread::yield();
-  std::this_thread::sleep_for(50ms);  // into its wait; where it is later, a fault is not seen
+  ASSERT_TRUE(eventually([&] { return joining != 0 && at_rest(joining); }));  // in its wait
   const pid_t child = ::fork();
   if (child == 0) {
     ::alarm(10);
@@ -799,12 +802,18 @@ TEST(OnceTeardown, JoiningIsNotACancellationPoint) {
     });
   });
   ASSERT_TRUE(running.wait());
+  std::atomic<bool> cancelled{false};
+  std::atomic<int> joining{0};
   std::thread joiner([&] {
+    while (!cancelled) std::this_thread::yield();
+    joining = thread_number();
     EXPECT_EQ(once.run([] { ADD_FAILURE(); }), teardown_status::joined);
     joined.open();
   });
   ASSERT_EQ(::pthread_cancel(joiner.native_handle()), 0);
-  std::this_thread::sleep_for(50ms);  // acted on in the wait, if that were one
+  cancelled = true;
+  ASSERT_TRUE(
+      eventually([&] { return joining != 0 && at_rest(joining); }));  // or gone, if the wait acted on the request
   finish.open();
   EXPECT_TRUE(joined.wait());  // the request is acted on later, if at all
   joiner.join();

@@ -338,7 +338,8 @@ int unloaded(const char* plugin) {
   DEMAND(fence.try_enter());
   const itimerval every{{0, 100}, {0, 100}};
   struct sigaction how {};
-  how.sa_handler = [](int) {};
+  static std::atomic<unsigned> alarms{0};
+  how.sa_handler = [](int) { ++alarms; };
   how.sa_flags = SA_RESTART;
   ::sigaction(SIGALRM, &how, nullptr);
   ::setitimer(ITIMER_REAL, &every, nullptr);
@@ -351,8 +352,8 @@ int unloaded(const char* plugin) {
     DEMAND(use(fence, 2000));  // the last thing before the object goes
     DEMAND(::dlclose(handle) == 0);
     DEMAND(::dlopen(plugin, RTLD_NOW | RTLD_NOLOAD) == nullptr);  // it is really gone
-    std::this_thread::sleep_for(50us);                            // interrupted now, at the latest
-    for (int n = 0; n < 5000; ++n) curfew::std_sync::pause();
+    const unsigned before = alarms;
+    while (alarms == before) curfew::std_sync::pause();  // interrupted now, at the latest
   }
   const itimerval never{};
   ::setitimer(ITIMER_REAL, &never, nullptr);
