@@ -10569,7 +10569,8 @@ CURFEW_END_NAMESPACE
 CURFEW_BEGIN_NAMESPACE
 namespace sandbox {
 
-/// What an acquire does that finds a hard cap reached.
+/// What an acquire does that finds a hard cap reached: `wait` in line, for `acquire_timeout` at most; `reject` throws
+/// at once; `burst` takes one of `burst_limit` further slots, and throws at once when these are taken, too.
 enum class overflow_policy : unsigned char { wait, reject, burst };
 
 /// Figures of one provider, read at one instant.
@@ -10742,17 +10743,16 @@ class lease_store_error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// `lapsed`: nobody holds the lease. `lost`: a peer does.
+/// How a renewal ended. `lapsed`: nobody holds the lease. `lost`: a peer does.
 enum class renewal : unsigned char { renewed, lapsed, lost };
 
 /// What a provider asks of a store. Every member is atomic and may be called from many threads at once; any of them may
 /// throw. A lease that is not renewed within its time to live is as good as released, mark included.
 ///
 /// - `take`: for handing out. The lease becomes `who`'s, also from a peer; false only while a teardown mark is in
-/// force.
+///   force.
 /// - `claim`: for everything else. Only when nobody or `who` holds it. `destroying` sets the teardown mark; without it
-/// a
-///   mark that is there stays.
+///   a mark that is there stays.
 /// - `renew`: extends the lease that `who` holds, and changes nothing otherwise.
 /// - `release`: clears the lease and the mark when they are `who`'s.
 /// - `owner`: who holds it.
@@ -11153,9 +11153,8 @@ inline void check_owner(const owner_key& owner) {
 
 /// What excludes what:
 /// - The *key* of a request, held through `keyed_serializer`, is the right to work on that request's sandbox for as
-/// long
-///   as the backend and store calls take. Only its holder moves an entry to another state or removes it, so what it has
-///   found stays.
+///   long as the backend and store calls take. Only its holder moves an entry to another state or removes it, so what
+///   it has found stays.
 /// - `mutex` guards everything declared below it, and the fields of entries, for moments: no backend, store, clock or
 ///   user code runs under it. Lock order: `mutex`, then the one inside the serializer or the ledger.
 /// - The *pass* of the fence keeps a shutdown from sweeping before the call that holds it has committed or given up.
@@ -12604,7 +12603,7 @@ CURFEW_END_NAMESPACE
 CURFEW_BEGIN_NAMESPACE
 namespace sandbox {
 
-/// Of an aio_provider.
+/// Options of an aio_provider.
 struct aio_options {
   std::size_t replicas = 3;  ///< soft cap: room is made first, and exceeded when none can be made
   std::chrono::nanoseconds idle_timeout = std::chrono::seconds(600);  ///< 0: never reaped
@@ -12630,11 +12629,12 @@ struct aio_options {
 /// Thread safety: every member from any thread; different owners never wait for each other, calls for one owner take
 /// turns. Ordering: what a backend's create wrote is visible to whoever is handed the sandbox.
 ///
-/// Nothing runs in the background before `start()`, and everything works without it; then call `sweep_idle`,
-/// `reconcile` and nothing renews the leases in the store. `shutdown()` refuses newcomers, waits for the calls that are
-/// inside, and ends every sandbox; when it has returned `completed` or `joined`, no acquire succeeds and nothing that
-/// was made or adopted here is running. The destructor does the same. It is legal once no other thread calls a member;
-/// leases may outlive it. In a forked child every member returns at once and nothing of the parent's is touched.
+/// Nothing runs in the background before `start()`. Without it everything else works, but `sweep_idle` and `reconcile`
+/// have to be called and nothing renews the leases in the store. `shutdown()` refuses newcomers, waits for the calls
+/// that are inside, and ends every sandbox; when it has returned `completed` or `joined`, no acquire succeeds and
+/// nothing that was made or adopted here is running. The destructor does the same. It is legal once no other thread
+/// calls a member; leases may outlive it. In a forked child every member returns at once and nothing of the parent's is
+/// touched.
 ///
 /// Exceptions: acquire throws admission_refused after shutdown or reset, std::invalid_argument for an owner that cannot
 /// be one, backend_error(conflict) when the owner's old sandbox cannot be ended or a peer is ending it,
@@ -14026,12 +14026,14 @@ CURFEW_END_NAMESPACE
 CURFEW_BEGIN_NAMESPACE
 namespace sandbox {
 
-/// Of an aio_rest_backend.
+/// Options of an aio_rest_backend.
 struct aio_rest_options {
   std::string url;
   std::string api_key = {};  ///< sent as X-API-Key when not empty
 };
 
+/// Sandboxes of a provisioner that is reached by HTTP and takes the ids it is given.
+///
 /// Thread safety: every member from any thread, as far as the transport allows it. There is no state and no lock.
 /// Waiting: `create` at most 30 s for the provisioner, 60 s for the sandbox to answer, and 15 s to undo; the others 10
 /// to 15 s. Exceptions: backend_error, and std::invalid_argument for input that cannot be meant.
@@ -14040,8 +14042,8 @@ struct aio_rest_options {
 template <transport Transport, class Sync = std_sync>
 class aio_rest_backend {
  public:
-  /// Sends nothing. \throws std::invalid_argument for a malformed url or key, or an https url with a transport that
-  /// cannot
+  /// Sends nothing. \throws std::invalid_argument for a malformed url or key, or an https url with a transport that has
+  /// no TLS
   explicit aio_rest_backend(aio_rest_options options, std::shared_ptr<Transport> carrier = nullptr)
       : server_(who, std::move(options.url), headers(options.api_key), std::move(carrier)) {}
 
@@ -15008,7 +15010,7 @@ struct docker_mount {
   bool read_only = false;
 };
 
-/// Of a docker_cli_backend.
+/// Options of a docker_cli_backend.
 struct docker_options {
   std::string image = "all-in-one-sandbox:latest";
   std::uint16_t port = 8080;  ///< the first one tried on the host
@@ -15021,6 +15023,8 @@ struct docker_options {
   bool seccomp_unconfined = true;
 };
 
+/// Sandboxes as containers of the docker command.
+///
 /// Thread safety: every member from any thread. One mutex, for the ports that creates are about to publish; nothing
 /// waits under it. Waiting: each command has a limit (`run` 10 minutes, since it may fetch the image; `stop` 120 s; the
 /// others 5 or 10 s), and readiness 60 s. Exceptions: backend_error, and std::invalid_argument for input that cannot be
@@ -15312,7 +15316,7 @@ CURFEW_END_NAMESPACE
 CURFEW_BEGIN_NAMESPACE
 namespace sandbox {
 
-/// Of an e2b_provider.
+/// Options of an e2b_provider.
 struct e2b_options {
   std::size_t replicas = 3;     ///< hard cap: whatever is made, used, kept, ended or could not be ended counts
   std::size_t burst_limit = 0;  ///< so many more under `overflow_policy::burst`
@@ -15350,12 +15354,12 @@ struct e2b_options {
 /// the shutdown. With a backend that has `set_timeout`, every use and the last release begin the server's time limit
 /// anew, and one that is gone by then is replaced or forgotten; nothing else extends a life.
 ///
-/// Nothing runs in the background before `start()`, and everything works without it; then call `sweep_idle`,
-/// `reconcile` and nothing renews the leases in the store. `shutdown()` refuses newcomers and those in line, waits for
-/// the calls that are inside, and ends every sandbox; when it has returned `completed` or `joined`, no acquire succeeds
-/// and nothing that was made or adopted here is running. The destructor does the same. It is legal once no other thread
-/// calls a member; leases may outlive it. In a forked child every member returns at once and nothing of the parent's is
-/// touched.
+/// Nothing runs in the background before `start()`. Without it everything else works, but `sweep_idle` and `reconcile`
+/// have to be called and nothing renews the leases in the store. `shutdown()` refuses newcomers and those in line,
+/// waits for the calls that are inside, and ends every sandbox; when it has returned `completed` or `joined`, no
+/// acquire succeeds and nothing that was made or adopted here is running. The destructor does the same. It is legal
+/// once no other thread calls a member; leases may outlive it. In a forked child every member returns at once and
+/// nothing of the parent's is touched.
 ///
 /// Exceptions: acquire throws capacity_exceeded, admission_refused after shutdown or reset, std::invalid_argument for
 /// an owner that cannot be one, backend_error(conflict) when the owner's old sandbox cannot be ended or a peer is
@@ -15533,7 +15537,7 @@ CURFEW_END_NAMESPACE
 CURFEW_BEGIN_NAMESPACE
 namespace sandbox {
 
-/// Of an e2b_rest_backend.
+/// Options of an e2b_rest_backend.
 struct e2b_rest_options {
   std::string api_key = {};  ///< empty: the environment variable E2B_API_KEY
   std::string domain = "e2b.app";
@@ -15543,6 +15547,8 @@ struct e2b_rest_options {
   std::chrono::milliseconds request_timeout = std::chrono::seconds(60);
 };
 
+/// Sandboxes of a service that is reached by HTTP and gives out the ids.
+///
 /// Thread safety: every member from any thread, as far as the transport allows it. There is no state and no lock.
 /// Waiting: a call waits for its requests, each at most `request_timeout`, and an inventory for all of its pages at
 /// most its budget. Exceptions: backend_error, and std::invalid_argument for input that cannot be meant. Cost: one
@@ -16260,7 +16266,7 @@ struct process_limits {
   std::uint64_t file_size = std::uint64_t{1} << 30;
 };
 
-/// Of a process_backend.
+/// Options of a process_backend.
 struct process_options {
   std::vector<std::string> command = {"/bin/sh", "-c", "exec sleep 2147483647"};  ///< the program that leads the group
   std::string root;  ///< where the directories are made; empty: ${TMPDIR:-/tmp}/curfew-<uid>-<pid>-<random>

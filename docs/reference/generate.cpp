@@ -584,7 +584,7 @@ std::string markdown(const std::string& doc) {
       out += "\n**" + line.substr(5) + ".**\n";
       continue;
     }
-    if (starts(line, "\\throws ")) line = "Throws " + line.substr(8);
+    if (const auto at = line.find("\\throws"); at != std::string::npos) line.replace(at, 7, "Throws");
     bool quoted = false;
     unsigned stars = 0;
     for (std::size_t i = 0; i < line.size(); ++i) {
@@ -743,13 +743,13 @@ class generator {
 
   std::string page_text(const page& of, std::string& index) {
     std::string text = "# " + std::string(of.title) + "\n\n" + notice();
-    text += std::string(of.headers.front()).find("detail/") == 0 ? "" : "Header: ";
     std::string details;
     std::vector<std::string> includes;
     for (const char* file : of.headers) {
       if (!headers_.contains(file)) complain("generate.cpp", 1, std::string(file) + " is not in the list of headers");
       if (!starts(file, "detail/")) includes.push_back(file);
     }
+    if (!includes.empty()) text += includes.size() == 1 ? "Header: " : "Headers: ";
     for (std::size_t i = 0; i < includes.size(); ++i)
       text += (i != 0 ? ", `<curfew/" : "`<curfew/") + includes[i] + ">`";
     text += includes.empty() ? "" : ".\n\n";
@@ -769,7 +769,13 @@ class generator {
         if (one.scope.empty() && !published.contains(one.name)) {
           std::string& table = starts(one.name, "basic_") ? general : overview;
           const std::string row = "| `" + one.name + "` | ";
-          if (table.find(row) == std::string::npos) table += row + first_sentence(said) + " |\n";
+          std::string about = first_sentence(said);
+          if (about == "The one to use.") {  // an alias: what it is stands at the template
+            for (const entity& other : all)
+              if (other.scope.empty() && other.name == "basic_" + one.name)
+                about = first_sentence(other.doc) + " The one to use.";
+          }
+          if (table.find(row) == std::string::npos) table += row + about + " |\n";
           if (index.find(" `" + one.name + "`", index.rfind('\n') + 1) == std::string::npos)
             index += " `" + one.name + "`";
         }

@@ -29,7 +29,7 @@
 CURFEW_BEGIN_NAMESPACE
 namespace sandbox {
 
-/// Of an aio_provider.
+/// Options of an aio_provider.
 struct aio_options {
   std::size_t replicas = 3;  ///< soft cap: room is made first, and exceeded when none can be made
   std::chrono::nanoseconds idle_timeout = std::chrono::seconds(600);  ///< 0: never reaped
@@ -55,11 +55,12 @@ struct aio_options {
 /// Thread safety: every member from any thread; different owners never wait for each other, calls for one owner take
 /// turns. Ordering: what a backend's create wrote is visible to whoever is handed the sandbox.
 ///
-/// Nothing runs in the background before `start()`, and everything works without it; then call `sweep_idle`,
-/// `reconcile` and nothing renews the leases in the store. `shutdown()` refuses newcomers, waits for the calls that are
-/// inside, and ends every sandbox; when it has returned `completed` or `joined`, no acquire succeeds and nothing that
-/// was made or adopted here is running. The destructor does the same. It is legal once no other thread calls a member;
-/// leases may outlive it. In a forked child every member returns at once and nothing of the parent's is touched.
+/// Nothing runs in the background before `start()`. Without it everything else works, but `sweep_idle` and `reconcile`
+/// have to be called and nothing renews the leases in the store. `shutdown()` refuses newcomers, waits for the calls
+/// that are inside, and ends every sandbox; when it has returned `completed` or `joined`, no acquire succeeds and
+/// nothing that was made or adopted here is running. The destructor does the same. It is legal once no other thread
+/// calls a member; leases may outlive it. In a forked child every member returns at once and nothing of the parent's is
+/// touched.
 ///
 /// Exceptions: acquire throws admission_refused after shutdown or reset, std::invalid_argument for an owner that cannot
 /// be one, backend_error(conflict) when the owner's old sandbox cannot be ended or a peer is ending it,

@@ -30,12 +30,14 @@
 CURFEW_BEGIN_NAMESPACE
 namespace sandbox {
 
-/// Of an aio_rest_backend.
+/// Options of an aio_rest_backend.
 struct aio_rest_options {
   std::string url;
   std::string api_key = {};  ///< sent as X-API-Key when not empty
 };
 
+/// Sandboxes of a provisioner that is reached by HTTP and takes the ids it is given.
+///
 /// Thread safety: every member from any thread, as far as the transport allows it. There is no state and no lock.
 /// Waiting: `create` at most 30 s for the provisioner, 60 s for the sandbox to answer, and 15 s to undo; the others 10
 /// to 15 s. Exceptions: backend_error, and std::invalid_argument for input that cannot be meant.
@@ -44,8 +46,8 @@ struct aio_rest_options {
 template <transport Transport, class Sync = std_sync>
 class aio_rest_backend {
  public:
-  /// Sends nothing. \throws std::invalid_argument for a malformed url or key, or an https url with a transport that
-  /// cannot
+  /// Sends nothing. \throws std::invalid_argument for a malformed url or key, or an https url with a transport that has
+  /// no TLS
   explicit aio_rest_backend(aio_rest_options options, std::shared_ptr<Transport> carrier = nullptr)
       : server_(who, std::move(options.url), headers(options.api_key), std::move(carrier)) {}
 

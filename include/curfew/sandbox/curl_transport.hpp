@@ -28,7 +28,7 @@
 CURFEW_BEGIN_NAMESPACE
 namespace sandbox {
 
-/// Of a curl_transport.
+/// Options of a curl_transport.
 struct curl_options {
   std::string ca_file = {};  ///< PEM file of the authorities to trust instead of the system's
 };

@@ -49,7 +49,7 @@ struct docker_mount {
   bool read_only = false;
 };
 
-/// Of a docker_cli_backend.
+/// Options of a docker_cli_backend.
 struct docker_options {
   std::string image = "all-in-one-sandbox:latest";
   std::uint16_t port = 8080;  ///< the first one tried on the host
@@ -62,6 +62,8 @@ struct docker_options {
   bool seccomp_unconfined = true;
 };
 
+/// Sandboxes as containers of the docker command.
+///
 /// Thread safety: every member from any thread. One mutex, for the ports that creates are about to publish; nothing
 /// waits under it. Waiting: each command has a limit (`run` 10 minutes, since it may fetch the image; `stop` 120 s; the
 /// others 5 or 10 s), and readiness 60 s. Exceptions: backend_error, and std::invalid_argument for input that cannot be

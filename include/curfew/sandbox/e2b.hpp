@@ -32,7 +32,7 @@
 CURFEW_BEGIN_NAMESPACE
 namespace sandbox {
 
-/// Of an e2b_provider.
+/// Options of an e2b_provider.
 struct e2b_options {
   std::size_t replicas = 3;     ///< hard cap: whatever is made, used, kept, ended or could not be ended counts
   std::size_t burst_limit = 0;  ///< so many more under `overflow_policy::burst`
@@ -70,12 +70,12 @@ struct e2b_options {
 /// the shutdown. With a backend that has `set_timeout`, every use and the last release begin the server's time limit
 /// anew, and one that is gone by then is replaced or forgotten; nothing else extends a life.
 ///
-/// Nothing runs in the background before `start()`, and everything works without it; then call `sweep_idle`,
-/// `reconcile` and nothing renews the leases in the store. `shutdown()` refuses newcomers and those in line, waits for
-/// the calls that are inside, and ends every sandbox; when it has returned `completed` or `joined`, no acquire succeeds
-/// and nothing that was made or adopted here is running. The destructor does the same. It is legal once no other thread
-/// calls a member; leases may outlive it. In a forked child every member returns at once and nothing of the parent's is
-/// touched.
+/// Nothing runs in the background before `start()`. Without it everything else works, but `sweep_idle` and `reconcile`
+/// have to be called and nothing renews the leases in the store. `shutdown()` refuses newcomers and those in line,
+/// waits for the calls that are inside, and ends every sandbox; when it has returned `completed` or `joined`, no
+/// acquire succeeds and nothing that was made or adopted here is running. The destructor does the same. It is legal
+/// once no other thread calls a member; leases may outlive it. In a forked child every member returns at once and
+/// nothing of the parent's is touched.
 ///
 /// Exceptions: acquire throws capacity_exceeded, admission_refused after shutdown or reset, std::invalid_argument for
 /// an owner that cannot be one, backend_error(conflict) when the owner's old sandbox cannot be ended or a peer is

@@ -38,7 +38,7 @@
 CURFEW_BEGIN_NAMESPACE
 namespace sandbox {
 
-/// Of an e2b_rest_backend.
+/// Options of an e2b_rest_backend.
 struct e2b_rest_options {
   std::string api_key = {};  ///< empty: the environment variable E2B_API_KEY
   std::string domain = "e2b.app";
@@ -48,6 +48,8 @@ struct e2b_rest_options {
   std::chrono::milliseconds request_timeout = std::chrono::seconds(60);
 };
 
+/// Sandboxes of a service that is reached by HTTP and gives out the ids.
+///
 /// Thread safety: every member from any thread, as far as the transport allows it. There is no state and no lock.
 /// Waiting: a call waits for its requests, each at most `request_timeout`, and an inventory for all of its pages at
 /// most its budget. Exceptions: backend_error, and std::invalid_argument for input that cannot be meant. Cost: one

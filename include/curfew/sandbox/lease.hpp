@@ -20,7 +20,8 @@
 CURFEW_BEGIN_NAMESPACE
 namespace sandbox {
 
-/// What an acquire does that finds a hard cap reached.
+/// What an acquire does that finds a hard cap reached: `wait` in line, for `acquire_timeout` at most; `reject` throws
+/// at once; `burst` takes one of `burst_limit` further slots, and throws at once when these are taken, too.
 enum class overflow_policy : unsigned char { wait, reject, burst };
 
 /// Figures of one provider, read at one instant.

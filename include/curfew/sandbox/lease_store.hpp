@@ -33,17 +33,16 @@ class lease_store_error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// `lapsed`: nobody holds the lease. `lost`: a peer does.
+/// How a renewal ended. `lapsed`: nobody holds the lease. `lost`: a peer does.
 enum class renewal : unsigned char { renewed, lapsed, lost };
 
 /// What a provider asks of a store. Every member is atomic and may be called from many threads at once; any of them may
 /// throw. A lease that is not renewed within its time to live is as good as released, mark included.
 ///
 /// - `take`: for handing out. The lease becomes `who`'s, also from a peer; false only while a teardown mark is in
-/// force.
+///   force.
 /// - `claim`: for everything else. Only when nobody or `who` holds it. `destroying` sets the teardown mark; without it
-/// a
-///   mark that is there stays.
+///   a mark that is there stays.
 /// - `renew`: extends the lease that `who` holds, and changes nothing otherwise.
 /// - `release`: clears the lease and the mark when they are `who`'s.
 /// - `owner`: who holds it.

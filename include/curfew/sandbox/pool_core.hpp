@@ -63,9 +63,8 @@ inline void check_owner(const owner_key& owner) {
 
 /// What excludes what:
 /// - The *key* of a request, held through `keyed_serializer`, is the right to work on that request's sandbox for as
-/// long
-///   as the backend and store calls take. Only its holder moves an entry to another state or removes it, so what it has
-///   found stays.
+///   long as the backend and store calls take. Only its holder moves an entry to another state or removes it, so what
+///   it has found stays.
 /// - `mutex` guards everything declared below it, and the fields of entries, for moments: no backend, store, clock or
 ///   user code runs under it. Lock order: `mutex`, then the one inside the serializer or the ledger.
 /// - The *pass* of the fence keeps a shutdown from sweeping before the call that holds it has committed or given up.

@@ -53,7 +53,7 @@ struct process_limits {
   std::uint64_t file_size = std::uint64_t{1} << 30;
 };
 
-/// Of a process_backend.
+/// Options of a process_backend.
 struct process_options {
   std::vector<std::string> command = {"/bin/sh", "-c", "exec sleep 2147483647"};  ///< the program that leads the group
   std::string root;  ///< where the directories are made; empty: ${TMPDIR:-/tmp}/curfew-<uid>-<pid>-<random>

@@ -51,7 +51,7 @@
 CURFEW_BEGIN_NAMESPACE
 namespace testing {
 
-/// Of one explore(). The bounds are per schedule.
+/// Options of one explore(). The bounds are per schedule.
 struct explore_options {
   std::string name = "body";            ///< in replay strings; without colons
   search how = search::reduced;         ///< see `search`

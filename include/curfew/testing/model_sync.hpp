@@ -363,8 +363,8 @@ struct clock {
 
 }  // namespace model
 
-/// Time is virtual: it passes when the explorer lets a deadline pass, which it may do whenever somebody waits for one,
-/// and must when nobody can go on otherwise.
+/// The policy of explore(). Time is virtual: it passes when the explorer lets a deadline pass, which it may do whenever
+/// somebody waits for one, and must when nobody can go on otherwise.
 struct model_sync : std_sync {
   template <class T>
   using atomic = model::atomic<T>;

@@ -49,7 +49,7 @@
 CURFEW_BEGIN_NAMESPACE
 namespace testing {
 
-/// Of one race().
+/// Options of one race().
 struct race_options {
   const char* name = "body";
   double seconds = 1.0;                    ///< of rounds, for each number of threads
