@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 // Copyright (c) 2026 the curfew authors
 
-// A small agent gateway that survives a real SIGTERM: runs arrive, each gets a sandbox and works in it: a
-// child process by default, in which it executes a real command, or a container, or one that a service rents out. One
-// lifespan owns the signals, a fence counts the runs, a singleton holds the sandbox provider. When it is told to stop
-// it refuses new runs, lets the running ones finish, and only then takes the sandboxes away.
+// A small gateway that survives a real SIGTERM. Runs arrive; each gets a sandbox and works in it: a child process by
+// default, in which it executes a real command, or a container, or one that a service rents out. One lifespan owns the
+// signals, a fence counts the runs, a singleton holds the sandbox provider. When it is told to stop it refuses new
+// runs, lets the running ones finish, and only then takes the sandboxes away.
 //
 // Every line it prints is led by the milliseconds since its start. All times are rounded up: then the sum of a time and
 // a duration never looks earlier than what happened after both.
