@@ -312,6 +312,26 @@ TEST(LifespanMisuse, AReloadThatHangsUnderRunEndsTheProcessAllTheSame) {
   EXPECT_EQ(log.hear(), 's');
 }
 
+// --- what a hook returns
+
+struct converts_to_anything {
+  template <class T>
+  operator T() const {
+    throw std::logic_error("nobody is to ask for it");
+  }
+};
+
+TEST(LifespanMisuse, AResultThatConvertsToAnythingIsIgnoredLikeAnyOther) {
+  lifespan_options options;
+  options.owned_signals = {};
+  ordered_lifespan life(options);
+  life.add("a").start([](const curfew::stage_context&) { return converts_to_anything{}; }).stop([] {
+    return converts_to_anything{};
+  });
+  EXPECT_TRUE(life.start());
+  EXPECT_EQ(life.stop().exit_code, 0);
+}
+
 // --- the report as JSON
 
 TEST(LifespanReport, ToJsonHasEverythingOnOneLine) {

@@ -96,10 +96,13 @@ std::function<hook_complaint(const stage_context&)> make_hook(F&& given) {
   static_assert(takes_context || std::is_invocable_v<function&>,
                 "curfew: a hook takes no argument or a const stage_context&");
   const auto call = [](function& f, [[maybe_unused]] const stage_context& context) -> hook_complaint {
-    if constexpr (std::is_invocable_r_v<hook_complaint, function&, const stage_context&>) {
-      return f(context);
-    } else if constexpr (takes_context) {
-      static_cast<void>(f(context));
+    if constexpr (takes_context) {
+      // Exactly that type: a user's result may convert to whatever it is asked for.
+      if constexpr (std::is_same_v<std::invoke_result_t<function&, const stage_context&>, hook_complaint>) {
+        return f(context);
+      } else {
+        static_cast<void>(f(context));
+      }
     } else {
       static_cast<void>(f());
     }
