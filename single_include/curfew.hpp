@@ -9174,14 +9174,15 @@ bool is_empty_hook(const F& given) noexcept {
 /// hook runs on the controller, unbounded, and the report says so.
 ///
 /// *Destruction* stops what still runs, with the same bounds, then gives signals back: every disposition that is still
-/// ours becomes bit for bit what it was. Not from a hook or an observer: that terminates with the stage's name. A child
-/// that its parent gave up may be destroyed once the parent has stopped; it does not wait for what hangs. In a forked
-/// child the destructor does nothing at all. Stages must not refer to fences that are destroyed before the stop.
+/// ours becomes bit for bit what it was. Not from a hook or an observer, nor, of a static one, by an exit() in those:
+/// that terminates with the stage's name. A child that its parent gave up may be destroyed once the parent has stopped;
+/// it does not wait for what hangs. In a forked child the destructor does nothing at all. Stages must not refer to
+/// fences that are destroyed before the stop.
 ///
 /// *Exceptions.* The constructor: ownership_conflict, std::invalid_argument (not a signal), std::system_error, and
 /// std::bad_alloc, with nothing taken. start() and run(): bad_graph and std::bad_alloc before any hook, state
-/// unchanged. Exceptions of hooks are in the report and nowhere else. stop() does not throw: all it needs was made by
-/// start().
+/// unchanged. Exceptions of hooks are in the report and nowhere else; a hook must not end its thread in any other way
+/// (pthread_exit). stop() does not throw: all it needs was made by start().
 ///
 /// *Cost.* Idle and running: a descriptor (two where there is no eventfd). A hook costs a thread's creation, about
 /// 20 us; on the controller it costs that of a thread that watches.

@@ -287,6 +287,16 @@ TEST(LifespanMisuse, HooksThatLeaveTheProcessLeaveIt) {
     }));
   };
   EXPECT_EQ(child([](ordered_lifespan&) { std::_Exit(7); }), 7);
+  EXPECT_EQ(child([](ordered_lifespan&) { std::exit(8); }), 8);
+  // One with static storage would be destroyed by exit(), under its own hook.
+  EXPECT_EQ(shell_code(in_child([] {
+              static ordered_lifespan life(quiet());
+              life.add("a").stop([] { std::exit(9); });
+              life.start();
+              life.stop();
+              return 1;
+            })),
+            128 + SIGABRT);
   EXPECT_EQ(child([](ordered_lifespan& life) {
               life.escalate();
               life.escalate();
