@@ -2573,8 +2573,10 @@ class basic_fence<Core, Trace>::pass : Trace::ticket {
     std::swap(fence_, taken.fence_);
     return *this;
   }
+  // Not made empty first, as release() does for a hook that looks at the pass while it runs in there: nobody may use,
+  // or end again, an object whose destructor has begun, and leaving does not look at it either.
   ~pass() {
-    if (fence_ != nullptr) give_back(fence_);  // and not release(): what ends need not be made empty
+    if (fence_ != nullptr) give_back(fence_);
   }
 
   /// One more for the same fence. Succeeds also when that is closed: it fans out work that was already admitted. An

@@ -17,7 +17,7 @@ string(REPLACE ";" "," text "${text}")
 string(REPLACE "\n" ";" lines "${text}")
 
 set(failures "")
-foreach(probe IN ITEMS enter clone release)
+foreach(probe IN ITEMS enter clone release destroy)
   # The instructions of this function, by address.
   set(inside FALSE)
   set(addresses "")

@@ -18,3 +18,6 @@ extern "C" void probe_clone(const pass& from, void* where) {
 extern "C" void probe_release(pass& from) {
   from.release();
 }
+extern "C" void probe_destroy(pass& from) {
+  from.~pass();
+}
