@@ -572,6 +572,32 @@ TEST(Gateway, AKilledGatewayLeavesNoProcessAndTheNextOneStartsClean) {
   expect_nothing_left(program);
 }
 
+#if !defined(CURFEW_TEST_SANITIZED)  // their allocators do not survive a fork while other threads allocate
+/// Asks twice, so that what hangs is not waited for.
+void hurry(gateway& program) {
+  program.signal(SIGTERM);
+  EXPECT_TRUE(program.until("stopping")) << program.all();
+  std::this_thread::sleep_for(past_the_guard);
+  program.signal(SIGTERM);
+}
+
+TEST(Gateway, AForkedChildOfARunEndsNothing) {
+  const watchdog dog("fork in a run");
+  gateway program({"--runs", "3", "--run-ms", "100", "--arrive-ms", "10", "--hang-run", "2", "--fork-run", "2"});
+  ASSERT_TRUE(program.until("run 2 forked")) << program.all();
+  EXPECT_EQ(program.that_match("run 2 forked status=0").size(), 1u) << program.all();
+  const auto groups = program.groups();
+  EXPECT_FALSE(groups.empty());
+  for (const pid_t group : groups) EXPECT_FALSE(living_members(group).empty()) << "ended by the child";
+  ASSERT_TRUE(program.until(" finished", 2)) << program.all();
+  hurry(program);
+  EXPECT_EQ(program.end(), 1) << program.all();
+  EXPECT_EQ(program.runs("cut"), std::set<int>{2}) << program.all();
+  EXPECT_EQ(program.runs("finished").size(), 2u) << program.all();
+  expect_nothing_left(program);
+}
+#endif
+
 // ---- other backends
 
 /// What a SIGTERM with runs in flight leads to, wherever the sandboxes come from.
@@ -657,6 +683,57 @@ TEST_F(GatewayOnDocker, WhatAKilledGatewayLeavesRunningTheNextOneTakesUp) {
   EXPECT_GE(program.number("proof .*", "adopted"), 1) << "run 1 has the same owner, and so the same container";
   for (const pid_t one : containers()) EXPECT_EQ(servers.count(one), 1U) << "only what no run came back for";
 }
+
+TEST_F(GatewayOnDocker, CtrlCTwiceHurriesAndStopsEveryContainer) {
+  const watchdog dog("docker, sigint twice", 2 * patience);
+  strings hanging = arguments;
+  hanging.insert(hanging.end(), {"--hang-run", "2"});
+  gateway program(hanging);
+  ASSERT_TRUE(program.until("run 2 started")) << program.all();
+  const auto servers = containers();
+  program.signal(SIGINT);
+  ASSERT_TRUE(program.until("stopping cause=signal signal=2")) << program.all();
+  std::this_thread::sleep_for(past_the_guard);
+  program.signal(SIGINT);
+  EXPECT_EQ(program.end(), 1) << program.all();
+  EXPECT_TRUE(program.runs("cut").count(2)) << program.all();
+  EXPECT_EQ(program.number("proof .*", "created"), program.number("proof .*", "destroyed")) << program.all();
+  EXPECT_EQ(program.number("proof .*", "sandboxes_left"), 0) << program.all();
+  EXPECT_TRUE(std::filesystem::is_empty(root / "containers"));
+  for (const pid_t one : servers) EXPECT_TRUE(eventually([&] { return living_members(one).empty(); })) << one;
+}
+
+TEST_F(GatewayOnDocker, AHangupLeavesTheContainersRunning) {
+  const watchdog dog("docker, hangup", 2 * patience);
+  strings hanging = arguments;
+  hanging.insert(hanging.end(), {"--hang-run", "1"});
+  gateway program(hanging);
+  ASSERT_TRUE(program.until("run 1 started")) << program.all();
+  program.signal(SIGHUP);
+  EXPECT_EQ(program.end(), -SIGHUP);
+  EXPECT_TRUE(program.that_match("proof .*").empty());
+  const auto servers = containers();
+  EXPECT_FALSE(servers.empty());
+  for (const pid_t one : servers) EXPECT_FALSE(living_members(one).empty()) << "the engine is not the gateway's child";
+}
+
+#if !defined(CURFEW_TEST_SANITIZED)
+TEST_F(GatewayOnDocker, AForkedChildOfARunEndsNothing) {
+  const watchdog dog("docker, fork in a run", 2 * patience);
+  strings forking = arguments;
+  forking.insert(forking.end(), {"--hang-run", "2", "--fork-run", "2"});
+  gateway program(forking);
+  ASSERT_TRUE(program.until("run 2 forked")) << program.all();
+  EXPECT_EQ(program.that_match("run 2 forked status=0").size(), 1u) << program.all();
+  const auto servers = containers();
+  EXPECT_FALSE(servers.empty());
+  for (const pid_t one : servers) EXPECT_FALSE(living_members(one).empty()) << "ended by the child";
+  hurry(program);
+  EXPECT_EQ(program.end(), 1) << program.all();
+  EXPECT_EQ(program.number("proof .*", "created"), program.number("proof .*", "destroyed")) << program.all();
+  EXPECT_TRUE(std::filesystem::is_empty(root / "containers"));
+}
+#endif
 
 TEST(GatewayOnRest, SigtermOnTheProvisioner) {
   const watchdog dog("rest, aio");

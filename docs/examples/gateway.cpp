@@ -9,9 +9,11 @@
 // Every line it prints is led by the milliseconds since its start. All times are rounded up: then the sum of a time and
 // a duration never looks earlier than what happened after both.
 
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <chrono>
 #include <condition_variable>
@@ -58,11 +60,13 @@ struct settings {
   int replicas = 3;
   int arrive_ms = 50;
   int hang_run = 0;  // 0: none
+  int fork_run = 0;  // 0: none
   gateway_example::workshop_choice sandboxes = {};
 };
 
 constexpr const char* usage =
     "usage: gateway [--runs N=6] [--run-ms MS=400] [--replicas N=3] [--arrive-ms MS=50] [--hang-run K]"
+    " [--fork-run K]"
     " [--provider aio|e2b] [--backend process|docker|rest] [--docker COMMAND] [--url URL]\n";
 
 std::optional<settings> parse(const std::vector<std::string_view>& words) {
@@ -71,11 +75,9 @@ std::optional<settings> parse(const std::vector<std::string_view>& words) {
     std::string_view flag;
     int* value;
     int least;
-  } known[] = {{"--runs", &result.runs, 1},
-               {"--run-ms", &result.run_ms, 0},
-               {"--replicas", &result.replicas, 1},
-               {"--arrive-ms", &result.arrive_ms, 0},
-               {"--hang-run", &result.hang_run, 1}};
+  } known[] = {{"--runs", &result.runs, 1},         {"--run-ms", &result.run_ms, 0},
+               {"--replicas", &result.replicas, 1}, {"--arrive-ms", &result.arrive_ms, 0},
+               {"--hang-run", &result.hang_run, 1}, {"--fork-run", &result.fork_run, 1}};
   std::string provider = "aio";
   auto& [backend, docker, url, e2b] = result.sandboxes;
   const struct {
@@ -98,8 +100,8 @@ std::optional<settings> parse(const std::vector<std::string_view>& words) {
   }
   e2b = provider == "e2b";
   const bool rest = backend == "rest";
-  if (result.hang_run > result.runs || (!e2b && provider != "aio") || rest == url.empty() || docker.empty() ||
-      (!rest && backend != "process" && backend != "docker"))
+  if (result.hang_run > result.runs || result.fork_run > result.runs || (!e2b && provider != "aio") ||
+      rest == url.empty() || docker.empty() || (!rest && backend != "process" && backend != "docker"))
     return std::nullopt;
   return result;
 }
@@ -292,10 +294,11 @@ class gateway {
 
   void run(int number, const std::stop_token& token) {
     try {
-      const auto sandboxes = providers_.get();
+      auto sandboxes = providers_.get();
       auto lease = sandboxes->acquire({"gateway", "run-" + std::to_string(number)});
       out_.say(run_line(number, "started sandbox=" + lease.id() + " " + backend->describe(lease.info())));
       backend->work_in(lease.info());
+      if (number == config.fork_run) out_.say(run_line(number, "forked " + in_a_child(sandboxes, lease)));
       const auto length = number == config.hang_run ? std::chrono::hours(24) : milliseconds(config.run_ms);
       const bool whole = sleep_or_stop(token, length);
       // A sandbox that had died under its run would show here.
@@ -313,6 +316,33 @@ class gateway {
       failed_ = true;
     }
     ended();
+  }
+
+  /// What a run that forks can do by mistake: its child throws away all it inherited. None of it is the child's, so
+  /// nothing happens to the sandboxes. Returns how the child ended.
+  template <class Held, class Lease>
+  std::string in_a_child(Held& sandboxes, Lease& lease) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ::alarm(10);  // it hangs, where something waits for a thread that only the parent has
+      int wrong = 0;
+      try {
+        static_cast<void>(sandboxes->acquire({"gateway", "child"}));
+        wrong |= 1;
+      } catch (const curfew::admission_refused&) {
+      }
+      if (lease.valid() || sandboxes->destroy(lease.id())) wrong |= 2;
+      lease.release();
+      sandboxes->shutdown();
+      sandboxes.release();
+      providers_.seal();
+      backend.reset();
+      ::_exit(wrong);
+    }
+    int status = -1;
+    while (child > 0 && ::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+    }
+    return "status=" + std::to_string(status);
   }
 
   void ended() {
