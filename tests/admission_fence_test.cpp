@@ -1023,6 +1023,26 @@ TYPED_TEST(AdmissionFence, Rule10_AHookMayDestroyTheFenceAndItself) {
   }
 }
 
+TYPED_TEST(AdmissionFence, Rule10_AHookMayDestroyThePassThatIsReleased) {
+  struct owner {
+    TypeParam fence{"owned"};
+    typename TypeParam::pass pass = fence.enter();
+    bool* was_empty = nullptr;
+    drain_hook hook{&owner::end, this};
+    static void end(void* arg) noexcept {
+      std::unique_ptr<owner> self(static_cast<owner*>(arg));
+      *self->was_empty = !self->pass;
+    }
+  };
+  bool was_empty = false;
+  auto* object = new owner;
+  object->was_empty = &was_empty;
+  object->fence.on_drained(object->hook);
+  object->fence.close();
+  object->pass.release();
+  EXPECT_TRUE(was_empty);
+}
+
 TYPED_TEST(AdmissionFence, Rule10_NoLockIsHeldWhileAHookRuns) {
   struct context {
     TypeParam fence;
