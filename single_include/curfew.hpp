@@ -5116,7 +5116,7 @@ constexpr const char* to_string(urgency pressure) noexcept {
 
 /// The stages do not form an order, or a budget is not a duration anything can be done in. what() names the culprit,
 /// and for a cycle the path.
-struct bad_graph : std::invalid_argument {
+struct CURFEW_VISIBLE bad_graph : std::invalid_argument {
   using std::invalid_argument::invalid_argument;
 };
 
@@ -6861,7 +6861,7 @@ CURFEW_END_NAMESPACE
 CURFEW_BEGIN_NAMESPACE
 
 /// A second lifespan wants to own signals while another one does. what() names the signals and both sides.
-struct ownership_conflict : std::logic_error {
+struct CURFEW_VISIBLE ownership_conflict : std::logic_error {
   using std::logic_error::logic_error;
 };
 
@@ -10479,7 +10479,7 @@ enum class backend_fault : unsigned char {
 };
 
 /// What a backend throws. `leftover()` names what to `destroy` later when something may have been left behind.
-class backend_error : public std::runtime_error {
+class CURFEW_VISIBLE backend_error : public std::runtime_error {
  public:
   backend_error(backend_fault fault, const std::string& message, std::string leftover = {}, int status = 0)
       : std::runtime_error(message), leftover_(std::move(leftover)), status_(status), fault_(fault) {}
@@ -10505,7 +10505,7 @@ class backend_error : public std::runtime_error {
 enum class capacity_reason : unsigned char { rejected, timed_out, burst_exhausted };
 
 /// Thrown by an acquire that found every slot taken and was not allowed, or not able, to wait for one.
-class capacity_exceeded : public std::runtime_error {
+class CURFEW_VISIBLE capacity_exceeded : public std::runtime_error {
  public:
   capacity_exceeded(capacity_reason reason, std::size_t limit, std::chrono::milliseconds retry_after)
       : std::runtime_error("sandbox capacity of " + std::to_string(limit) + " exceeded (" + text(reason) +
@@ -10531,7 +10531,7 @@ class capacity_exceeded : public std::runtime_error {
 };
 
 /// Two owners met on one sandbox id. The newcomer is refused; the first tenant keeps its sandbox untouched.
-class identity_conflict : public std::runtime_error {
+class CURFEW_VISIBLE identity_conflict : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
@@ -10744,7 +10744,7 @@ CURFEW_BEGIN_NAMESPACE
 namespace sandbox {
 
 /// What a store throws when it cannot answer. Acquiring and destroying then fail closed; renewal keeps what it has.
-class lease_store_error : public std::runtime_error {
+class CURFEW_VISIBLE lease_store_error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
@@ -12870,7 +12870,7 @@ struct http_response {
 
 /// An exchange that has no response. What it means for the caller depends on `sent()`: true when the server may have
 /// seen the request, and so may have acted on it.
-class transport_error : public std::runtime_error {
+class CURFEW_VISIBLE transport_error : public std::runtime_error {
  public:
   transport_error(const std::string& message, bool sent, bool timed_out)
       : std::runtime_error(message), sent_(sent), timed_out_(timed_out) {}

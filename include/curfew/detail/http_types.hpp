@@ -49,7 +49,7 @@ struct http_response {
 
 /// An exchange that has no response. What it means for the caller depends on `sent()`: true when the server may have
 /// seen the request, and so may have acted on it.
-class transport_error : public std::runtime_error {
+class CURFEW_VISIBLE transport_error : public std::runtime_error {
  public:
   transport_error(const std::string& message, bool sent, bool timed_out)
       : std::runtime_error(message), sent_(sent), timed_out_(timed_out) {}

@@ -47,7 +47,7 @@
 CURFEW_BEGIN_NAMESPACE
 
 /// A second lifespan wants to own signals while another one does. what() names the signals and both sides.
-struct ownership_conflict : std::logic_error {
+struct CURFEW_VISIBLE ownership_conflict : std::logic_error {
   using std::logic_error::logic_error;
 };
 

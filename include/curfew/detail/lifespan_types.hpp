@@ -92,7 +92,7 @@ constexpr const char* to_string(urgency pressure) noexcept {
 
 /// The stages do not form an order, or a budget is not a duration anything can be done in. what() names the culprit,
 /// and for a cycle the path.
-struct bad_graph : std::invalid_argument {
+struct CURFEW_VISIBLE bad_graph : std::invalid_argument {
   using std::invalid_argument::invalid_argument;
 };
 

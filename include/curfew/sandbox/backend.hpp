@@ -137,7 +137,7 @@ enum class backend_fault : unsigned char {
 };
 
 /// What a backend throws. `leftover()` names what to `destroy` later when something may have been left behind.
-class backend_error : public std::runtime_error {
+class CURFEW_VISIBLE backend_error : public std::runtime_error {
  public:
   backend_error(backend_fault fault, const std::string& message, std::string leftover = {}, int status = 0)
       : std::runtime_error(message), leftover_(std::move(leftover)), status_(status), fault_(fault) {}
@@ -163,7 +163,7 @@ class backend_error : public std::runtime_error {
 enum class capacity_reason : unsigned char { rejected, timed_out, burst_exhausted };
 
 /// Thrown by an acquire that found every slot taken and was not allowed, or not able, to wait for one.
-class capacity_exceeded : public std::runtime_error {
+class CURFEW_VISIBLE capacity_exceeded : public std::runtime_error {
  public:
   capacity_exceeded(capacity_reason reason, std::size_t limit, std::chrono::milliseconds retry_after)
       : std::runtime_error("sandbox capacity of " + std::to_string(limit) + " exceeded (" + text(reason) +
@@ -189,7 +189,7 @@ class capacity_exceeded : public std::runtime_error {
 };
 
 /// Two owners met on one sandbox id. The newcomer is refused; the first tenant keeps its sandbox untouched.
-class identity_conflict : public std::runtime_error {
+class CURFEW_VISIBLE identity_conflict : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };

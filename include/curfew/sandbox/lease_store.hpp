@@ -28,7 +28,7 @@ CURFEW_BEGIN_NAMESPACE
 namespace sandbox {
 
 /// What a store throws when it cannot answer. Acquiring and destroying then fail closed; renewal keeps what it has.
-class lease_store_error : public std::runtime_error {
+class CURFEW_VISIBLE lease_store_error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
