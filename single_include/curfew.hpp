@@ -15433,6 +15433,12 @@ class e2b_provider : public provider_front<B, S, e2b_options, Sync> {
       report.complete = report.complete && Sync::clock::now() < until;
       return report.complete && self.accepting();
     };
+    // A stray that does not answer is looked up in one more inventory: within what the pass has left.
+    const auto rest = [&] {
+      list_budget left = o.inventory;
+      left.max_time = std::clamp<std::chrono::nanoseconds>(until - Sync::clock::now(), {}, left.max_time);
+      return left;
+    };
 
     std::map<std::string, candidates> by_request;
     candidates nameless;
@@ -15449,10 +15455,10 @@ class e2b_provider : public provider_front<B, S, e2b_options, Sync> {
       // Where a peer has another one of the same request in use, the request is the peer's.
       if (o.adopt_orphans && !owned.contains(request) && adopt_one(self, request, ripe)) ++report.adopted;
       for (const auto& item : ripe)
-        if (whole() && upkeep.end_stray(item, true, o.inventory)) ++report.duplicates_destroyed;
+        if (whole() && upkeep.end_stray(item, true, rest())) ++report.duplicates_destroyed;
     }
     for (const auto& item : nameless)
-      if (whole() && upkeep.end_stray(item, false, o.inventory)) ++report.orphans_destroyed;
+      if (whole() && upkeep.end_stray(item, false, rest())) ++report.orphans_destroyed;
     if (whole()) report.expired = upkeep.forget_missing(survey, until);
     return report;
   }

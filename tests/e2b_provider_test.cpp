@@ -638,6 +638,25 @@ TEST_F(E2bProvider, RE6_TheBoundsTravelAndHoldForTheWholePass) {
   EXPECT_EQ(report.orphans_destroyed, 0u);
 }
 
+TEST_F(E2bProvider, RE6_WhatLooksUpASilentDuplicateHasTheRestOfThePass) {
+  auto o = options();
+  o.inventory.max_time = 1h;
+  auto p = make(o);
+  auto held = p->acquire(alice);
+  world->run_for("vm-0", stable_id(alice));
+  world->on_probe = [](const std::string& id) { return id == "vm-0" ? liveness::dead : liveness::alive; };
+  std::vector<std::chrono::nanoseconds> spans;
+  world->on_list_within = [&](const list_budget& budget) {
+    spans.push_back(budget.max_time);
+    return true;
+  };
+  EXPECT_EQ(settle(*p).duplicates_destroyed, 1u);
+  ASSERT_EQ(spans.size(), 3u) << "one to see it, one to end it, one to look it up";
+  EXPECT_EQ(spans[1], 1h);
+  EXPECT_LT(spans[2], 1h);
+  EXPECT_GT(spans[2], 0s);
+}
+
 TEST_F(E2bProvider, RE7_AdoptionNeedsTheGraceAndAFreeSlot) {
   auto p = make(capped(1, overflow_policy::wait));
   const std::string warm = p->acquire(alice).id();
