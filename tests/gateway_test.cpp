@@ -629,8 +629,24 @@ struct GatewayOnDocker : ::testing::Test {
     ::setenv("STAND_IN_DOCKER_SERVES", "1", 1);
   }
   void TearDown() override {
+    // A docker command that a gateway had begun when it was killed goes on, and may make one container more.
+    EXPECT_TRUE(eventually([&] { return commands().empty(); }));
     for (const pid_t one : containers()) ::kill(one, SIGKILL);
     std::filesystem::remove_all(root);
+  }
+  /// The docker commands at work. Containers have the same environment, and groups of their own.
+  std::vector<pid_t> commands() const {
+    std::vector<pid_t> found;
+    const std::string mark = "STAND_IN_DOCKER=" + root.string() + '\0';
+    const auto servers = containers();
+    for (const auto& one : std::filesystem::directory_iterator("/proc")) {
+      const pid_t process = std::atoi(one.path().filename().c_str());
+      if (process <= 0 || servers.count(::getpgid(process)) != 0) continue;
+      std::ifstream file(one.path() / "environ", std::ios::binary);
+      const std::string text((std::istreambuf_iterator<char>(file)), {});
+      if (text.find(mark) != text.npos) found.push_back(process);
+    }
+    return found;
   }
   /// The processes of all that the engine keeps.
   std::set<pid_t> containers() const {
