@@ -18,7 +18,7 @@ install(
 # The module interface, for whoever builds it: a compiled one is good for one compiler only.
 install(FILES include/curfew/curfew.cppm DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/curfew)
 
-install(FILES cmake/gdb/curfew.py DESTINATION ${CMAKE_INSTALL_DATADIR}/curfew/gdb)
+install(FILES cmake/gdb/curfew.py DESTINATION ${CMAKE_INSTALL_DATADIR}/gdb)
 
 configure_package_config_file(cmake/curfew-config.cmake.in ${PROJECT_BINARY_DIR}/curfew-config.cmake
                               INSTALL_DESTINATION ${curfew_package_dir})
