@@ -28,6 +28,18 @@ std::string trimmed(const std::string& text) {
   return begin == std::string::npos ? "" : text.substr(begin, text.find_last_not_of(" \t\n") - begin + 1);
 }
 
+/// Behind the `>` that closes the `template <` with which \p text begins.
+std::size_t end_of_template_head(const std::string& text) {
+  auto at = text.find('<');
+  unsigned depth = 0;
+  do {
+    if (text[at] == '<') ++depth;
+    if (text[at] == '>') --depth;
+    ++at;
+  } while (depth != 0 && at < text.size());
+  return at;
+}
+
 bool starts(const std::string& text, const std::string& with) {
   return text.rfind(with, 0) == 0;
 }
@@ -246,14 +258,7 @@ class reader {
   static std::string core_of(std::string text) {
     text = trimmed(text);
     if (starts(text, "template")) {
-      auto at = text.find('<');
-      unsigned depth = 0;
-      do {
-        if (text[at] == '<') ++depth;
-        if (text[at] == '>') --depth;
-        ++at;
-      } while (depth != 0 && at < text.size());
-      return core_of(text.substr(at));
+      return core_of(text.substr(end_of_template_head(text)));
     }
     return text;
   }
@@ -653,13 +658,7 @@ std::string laid_out(std::string text) {
   if (const auto base = text.find(" : public detail::"); base != std::string::npos) text.erase(base);
   std::string out;
   if (starts(text, "template <")) {
-    auto at = text.find('<');
-    unsigned depth = 0;
-    do {
-      if (text[at] == '<') ++depth;
-      if (text[at] == '>') --depth;
-      ++at;
-    } while (depth != 0 && at < text.size());
+    const auto at = end_of_template_head(text);
     out = text.substr(0, at) + "\n";
     text = trimmed(text.substr(at));
   }

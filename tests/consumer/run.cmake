@@ -5,25 +5,7 @@ cmake_minimum_required(VERSION 3.25)
 set(here ${CMAKE_CURRENT_LIST_DIR})
 set(compile ${CXX} -std=c++20 -O0 -Wall -Wextra -Werror -pthread)
 
-function(run)
-  execute_process(COMMAND ${ARGV} WORKING_DIRECTORY ${DIR} RESULT_VARIABLE status OUTPUT_VARIABLE output
-                  ERROR_VARIABLE output)
-  if(NOT status EQUAL 0)
-    list(JOIN ARGV " " command)
-    message(FATAL_ERROR "${command}\nended with ${status}:\n${output}")
-  endif()
-endfunction()
-
-# Must fail, and say so.
-function(refuse expect)
-  execute_process(COMMAND ${ARGN} WORKING_DIRECTORY ${DIR} RESULT_VARIABLE status OUTPUT_VARIABLE output
-                  ERROR_VARIABLE output)
-  string(FIND "${output}" "${expect}" at)
-  if(status EQUAL 0 OR at EQUAL -1)
-    list(JOIN ARGN " " command)
-    message(FATAL_ERROR "${command}\nshould fail and say '${expect}', but ended with ${status}:\n${output}")
-  endif()
-endfunction()
+include(${CMAKE_CURRENT_LIST_DIR}/../support/programs.cmake)
 
 # A program that the kind needs: sets <variable>, or ends the test as skipped (see SKIP_REGULAR_EXPRESSION).
 macro(need variable)

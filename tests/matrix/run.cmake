@@ -27,28 +27,10 @@ set(not_wanted
     -Wno-exit-time-destructors # of a thread: how its end is noticed
 )
 
+include(${CMAKE_CURRENT_LIST_DIR}/../support/programs.cmake)
+
 function(skip why)
   message("skipped: ${why}")
-endfunction()
-
-function(run)
-  execute_process(COMMAND ${ARGV} WORKING_DIRECTORY ${DIR} RESULT_VARIABLE status OUTPUT_VARIABLE output
-                  ERROR_VARIABLE output)
-  if(NOT status EQUAL 0)
-    list(JOIN ARGV " " command)
-    message(FATAL_ERROR "${command}\nended with ${status}:\n${output}")
-  endif()
-endfunction()
-
-# Must end by a signal or an error, after saying so.
-function(dies expect)
-  execute_process(COMMAND ${ARGN} WORKING_DIRECTORY ${DIR} RESULT_VARIABLE status OUTPUT_VARIABLE output
-                  ERROR_VARIABLE output)
-  string(FIND "${output}" "${expect}" at)
-  if(status EQUAL 0 OR at EQUAL -1)
-    list(JOIN ARGN " " command)
-    message(FATAL_ERROR "${command}\nshould die with '${expect}', but ended with ${status}:\n${output}")
-  endif()
 endfunction()
 
 file(REMOVE_RECURSE ${DIR})
@@ -103,10 +85,10 @@ elseif(TASK STREQUAL "dies")
   # A throwing form ends the process, and names the error and what it says.
   run(${compile} ${here}/smoke.cpp -o smoke)
   run(${DIR}/smoke)
-  dies("curfew: cannot throw admission_refused: " ${DIR}/smoke refused)
-  dies("front door" ${DIR}/smoke refused)
-  dies("curfew: cannot throw singleton_sealed: " ${DIR}/smoke sealed)
-  dies("curfew: cannot throw bad_graph: " ${DIR}/smoke graph)
+  refuse("curfew: cannot throw admission_refused: " ${DIR}/smoke refused)
+  refuse("front door" ${DIR}/smoke refused)
+  refuse("curfew: cannot throw singleton_sealed: " ${DIR}/smoke sealed)
+  refuse("curfew: cannot throw bad_graph: " ${DIR}/smoke graph)
 
 elseif(TASK STREQUAL "single")
   run(${compile} -I ${SOURCE}/single_include -DCURFEW_TEST_SINGLE_HEADER ${here}/smoke.cpp -o smoke)
@@ -126,7 +108,7 @@ elseif(TASK STREQUAL "headers")
                   OUTPUT_QUIET ERROR_QUIET)
   if(status EQUAL 0)
     file(WRITE ${DIR}/needs.cpp "#include <curfew/ordered_lifespan.hpp>\n")
-    dies("std::stop_token is missing" ${compile} -fsyntax-only needs.cpp)
+    refuse("std::stop_token is missing" ${compile} -fsyntax-only needs.cpp)
   endif()
 
 elseif(TASK STREQUAL "mixed")
@@ -151,7 +133,7 @@ elseif(TASK STREQUAL "mixed")
     foreach(stray IN ITEMS OBJECT RESULT)
       run(${defaults} -DCURFEW_TEST_STRAY_${stray} -c ${here}/mixed_main.cpp -o stray_main.o)
       run(${compile} -DCURFEW_TEST_STRAY_${stray} -c ${here}/mixed_other.cpp -o stray_other.o)
-      dies("undefined reference to" ${compile} stray_main.o stray_other.o -o stray)
+      refuse("undefined reference to" ${compile} stray_main.o stray_other.o -o stray)
     endforeach()
   endif()
 

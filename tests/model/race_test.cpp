@@ -77,9 +77,11 @@ TEST(Race, ACrashIsAResult) {
 struct hanging {
   static constexpr unsigned roles = 2;
   std::mutex first, second;
+  std::atomic<int> holders{0};
   void role(unsigned i) {
     const std::lock_guard a(i == 0 ? first : second);
-    curfew::std_sync::sleep_for(std::chrono::milliseconds(50));
+    holders.fetch_add(1);
+    while (holders.load() < 2) std::this_thread::yield();
     const std::lock_guard b(i == 0 ? second : first);
   }
   void finish() {}
