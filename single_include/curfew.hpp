@@ -396,14 +396,6 @@ CURFEW_END_NAMESPACE
 CURFEW_BEGIN_NAMESPACE
 namespace detail {
 
-/// Where a thread finds what the kernel keeps for it, relative to its thread pointer, the same in every thread of a
-/// process. False: not to be used.
-struct rseq_place {
-  std::int64_t area = 0;   // struct rseq, which libc has registered
-  std::int64_t index = 0;  // the field in it that numbers the CPU
-  explicit constexpr operator bool() const noexcept { return area != 0; }
-};
-
 #if CURFEW_HAS_RSEQ
 
 /// Fields of struct rseq. They are ABI of the kernel; a libc's header may be older and lack the last.
@@ -421,9 +413,14 @@ inline constexpr int rseq_mm_cid = 24;
 ///
 /// The sections are those in which debuggers look for sequences to step over. They are in the group (`?`) of the
 /// function's own section, so that the linker drops both or none.
+///
+/// \p index is where the thread's CPU is numbered, from the thread pointer. `struct rseq` itself is where libc says: a
+/// constant of the process, which is loaded in good time, and once for a whole loop. Kept in an object it would be
+/// known only after that, and what follows waits for the address of the first store.
 template <int Delta, class Cells>
-CURFEW_ALWAYS_INLINE bool rseq_add(Cells& cells, std::int64_t area, std::int64_t index) noexcept {
+CURFEW_ALWAYS_INLINE bool rseq_add(Cells& cells, std::int64_t index) noexcept {
   static_assert(sizeof(cells.lanes[0]) == 64 && sizeof(cells.gate) == 4 && sizeof(cells.lanes[0].local) == 8);
+  const std::int64_t area = __rseq_offset;
   constexpr std::size_t gate = offsetof(Cells, gate);
   constexpr std::size_t local = offsetof(Cells, lanes) + offsetof(typename Cells::lane, local);
   // Armed by the store to rseq_cs. From 1 to 2 is the sequence; its last instruction commits. At 4, behind the
@@ -494,23 +491,23 @@ class errno_saver {
   int saved_ = errno;
 };
 
-/// What this process can use. Costs a few system calls. CURFEW_FENCE_BACKEND=portable says no; =cpu_id numbers CPUs as
+/// Where this process numbers the CPU of a thread, from its thread pointer; zero when sequences are not to be used.
+/// Costs a few system calls. CURFEW_FENCE_BACKEND=portable says no; =cpu_id numbers CPUs as
 /// the machine does even where the kernel offers dense numbers (mm_cid: below the number of threads and of CPUs that
 /// the process may use, so that few lanes suffice on a large machine).
-inline rseq_place rseq_probe() noexcept {
+inline std::int64_t rseq_probe() noexcept {
   const errno_saver saved;
   const char* wanted = std::getenv("CURFEW_FENCE_BACKEND");
   if (wanted == nullptr) wanted = "";
-  if (std::strcmp(wanted, "portable") == 0) return {};
-  if (__rseq_size == 0) return {};  // libc has not registered its threads, by a tunable or because it could not
+  if (std::strcmp(wanted, "portable") == 0) return 0;
+  if (__rseq_size == 0) return 0;  // libc has not registered its threads, by a tunable or because it could not
   constexpr long needed = membarrier_rseq | membarrier_register_rseq;
   const long offered = membarrier(membarrier_query);
-  if (offered < 0 || (offered & needed) != needed) return {};
-  if (membarrier(membarrier_register_rseq) != 0) return {};
+  if (offered < 0 || (offered & needed) != needed) return 0;
+  if (membarrier(membarrier_register_rseq) != 0) return 0;
   constexpr unsigned long at_rseq_feature_size = 27;
   const bool dense = ::getauxval(at_rseq_feature_size) >= rseq_mm_cid + sizeof(std::uint32_t);
-  const std::int64_t area = __rseq_offset;
-  return {area, area + (dense && std::strcmp(wanted, "cpu_id") != 0 ? rseq_mm_cid : rseq_cpu_id)};
+  return __rseq_offset + (dense && std::strcmp(wanted, "cpu_id") != 0 ? rseq_mm_cid : rseq_cpu_id);
 }
 
 /// Every sequence that any thread of the process had begun has committed, visibly to the caller, or will start over and
@@ -672,8 +669,9 @@ CURFEW_BEGIN_NAMESPACE
 ///   thread_local objects that were made later. At most one per thread.
 /// - `number_of(address)`: spreads objects over a table. Here the address; a checker whose runs must be alike gives
 ///   each object a number of its own instead.
-/// - `restartable<Cells>()`: whether, and how, threads of this process may call the next two on a detail::cpu_cells of
-///   this policy. May be asked again at any time, from any thread, also in a signal handler.
+/// - `restartable<Cells>()`: not zero where threads of this process may call the next two on a detail::cpu_cells of
+///   this policy: what its `index` has to be then. May be asked again at any time, from any thread, also in a signal
+///   handler.
 /// - `add_on_cpu<Delta>(cells)`: one restartable sequence that adds to the cell of this CPU unless the gate is shut
 /// (see
 ///   detail::cpu_cells). False when nothing was added, be it shut or not: there must always be another way. What the
@@ -755,13 +753,13 @@ struct CURFEW_VISIBLE std_sync {
   static constexpr void here(const char*) noexcept {}
 
   template <class Cells>
-  static detail::rseq_place restartable() noexcept {
+  static std::int64_t restartable() noexcept {
     if constexpr (CURFEW_MAY_USE_RSEQ != 0 && is_raw<Cells>) {
       // order(none, relaxed): the word is the whole message, and everybody would write the same
-      const std::uint64_t found = place_.load(std::memory_order_relaxed);
-      return found != 0 ? unpack(found) : find_place();
+      const std::int64_t found = cpu_number_.load(std::memory_order_relaxed);
+      return found == unknown ? find_cpu_number() : found;
     } else {
-      return {};
+      return 0;
     }
   }
 
@@ -769,12 +767,11 @@ struct CURFEW_VISIBLE std_sync {
   CURFEW_ALWAYS_INLINE static bool add_on_cpu([[maybe_unused]] Cells& cells) noexcept {
 #if CURFEW_MAY_USE_RSEQ
     if constexpr (is_raw<Cells>) {
-      // order(fence.place, acquire): the index; pairs with striped_core::chosen_backend()
-      const std::int64_t area = cells.area.load(std::memory_order_acquire);
-      if (area == 0) return false;
-      // order(none, relaxed): the same in all the process, once it is there
+      // order(none, relaxed): the word is the whole message
       const std::int64_t index = cells.index.load(std::memory_order_relaxed);
-      return detail::rseq_add<Delta>(cells, area, index);
+      // Who leaves has most likely come in this way, who comes in may well find it shut.
+      if (Delta < 0 ? __builtin_expect(index == 0, 0) : index == 0) return false;
+      return detail::rseq_add<Delta>(cells, index);
     }
 #endif
     return false;
@@ -793,19 +790,10 @@ struct CURFEW_VISIBLE std_sync {
   static constexpr bool is_raw = std::is_same_v<decltype(Cells::gate), std::atomic<int>>;
 
 #if CURFEW_HAS_RSEQ
-  static constexpr std::uint64_t no_place = 1;
-
-  static detail::rseq_place unpack(std::uint64_t word) noexcept {
-    if (word == no_place) return {};
-    return {static_cast<int>(static_cast<std::uint32_t>(word)),
-            static_cast<int>(static_cast<std::uint32_t>(word >> 32))};
-  }
-
-  CURFEW_COLD static detail::rseq_place find_place() noexcept {
-    const detail::rseq_place found = detail::rseq_probe();
-    const auto low = static_cast<std::uint32_t>(found.area), high = static_cast<std::uint32_t>(found.index);
+  CURFEW_COLD static std::int64_t find_cpu_number() noexcept {
+    const std::int64_t found = detail::rseq_probe();
     // order(none, relaxed): see restartable()
-    place_.store(found ? std::uint64_t{high} << 32 | low : no_place, std::memory_order_relaxed);
+    cpu_number_.store(found, std::memory_order_relaxed);
     return found;
   }
 
@@ -813,7 +801,7 @@ struct CURFEW_VISIBLE std_sync {
   // now is slower by orders of magnitude, so that nothing new is to depend on it, and it is not to go unnoticed.
   CURFEW_COLD static void restart_refused() noexcept {
     // order(none, relaxed): see restartable()
-    if (place_.exchange(no_place, std::memory_order_relaxed) != no_place) {
+    if (cpu_number_.exchange(0, std::memory_order_relaxed) != 0) {
       std::fputs("curfew: membarrier is refused; fences opened from now on use the portable backend\n", stderr);
     }
     if (!detail::rseq_visit_all_cpus()) {
@@ -821,17 +809,13 @@ struct CURFEW_VISIBLE std_sync {
     }
   }
 
-  // 0: not known yet.
-  static inline constinit std::atomic<std::uint64_t> place_{0};
 #else
-  static detail::rseq_place find_place() noexcept {
-    return {};
+  static std::int64_t find_cpu_number() noexcept {
+    return 0;
   }
-  static detail::rseq_place unpack(std::uint64_t) noexcept {
-    return {};
-  }
-  static inline constinit std::atomic<std::uint64_t> place_{0};
 #endif
+  static constexpr std::int64_t unknown = -1;  // fields are aligned, so no offset
+  static inline constinit std::atomic<std::int64_t> cpu_number_{unknown};
 
   CURFEW_COLD static unsigned assign_stripe() noexcept {
     // order(none, relaxed): hands out distinct numbers, guards nothing
@@ -1908,9 +1892,8 @@ struct cpu_cells {
   static constexpr int lane_count = 16;
 
   typename Sync::template atomic<int> gate{0};
-  // What Sync::restartable() returned; an `area` of zero turns the sequence away before it begins, which is no more
-  // than a saving. `index` is stored before the first `area` that is not zero.
-  typename Sync::template atomic<std::int64_t> area{0};
+  // What Sync::restartable() returned: where the number of a CPU is found, the same for all who add. Zero turns the
+  // sequence away before it begins; where that has been another value before, this is no more than a saving.
   typename Sync::template atomic<std::int64_t> index{0};
   lane lanes[lane_count];
 };
@@ -2220,12 +2203,10 @@ class striped_core {
   }
 
   int chosen_backend() noexcept {
-    const auto place = Sync::template restartable<cells>();
-    if (!place) return striped;
-    // order(none, relaxed): the next line publishes it
-    cells_.index.store(place.index, std::memory_order_relaxed);
-    // order(fence.place, release): the index; pairs with add_on_cpu()
-    cells_.area.store(place.area, std::memory_order_release);
+    const std::int64_t index = Sync::template restartable<cells>();
+    if (index == 0) return striped;
+    // order(none, relaxed): the word is the whole message
+    cells_.index.store(index, std::memory_order_relaxed);
     return per_cpu;
   }
 
@@ -2271,7 +2252,7 @@ class striped_core {
   // Leaves the cells wiped.
   std::int64_t harvest_cells() noexcept {
     // order(none, relaxed): turns away those who come now before they try
-    cells_.area.store(0, std::memory_order_relaxed);
+    cells_.index.store(0, std::memory_order_relaxed);
     Sync::here("fence.close.restarted");
     std::int64_t harvest = 0;
     for (lane& each : cells_.lanes) {

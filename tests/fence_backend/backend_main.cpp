@@ -156,8 +156,8 @@ int filter_after_busy() {
 // One sequence: it adds to the lane with the number of the CPU, if there is one and the gate is above that number.
 int numbered() {
   using cells = curfew::detail::cpu_cells<curfew::std_sync>;
-  const auto place = curfew::std_sync::restartable<cells>();
-  if (!place) return skipped;
+  const std::int64_t index = curfew::std_sync::restartable<cells>();
+  if (index == 0) return skipped;
   for (unsigned cpu = 0; cpu < 2; ++cpu) {
     cpu_set_t one;
     CPU_ZERO(&one);
@@ -166,8 +166,7 @@ int numbered() {
     for (const int gate : {-3, -1, 0, 1, 2, cells::lane_count}) {
       cells counted;
       DEMAND(!curfew::std_sync::add_on_cpu<1>(counted));  // it does not know yet where to look
-      counted.index.store(place.index);
-      counted.area.store(place.area);
+      counted.index.store(index);
       counted.gate.store(gate);
       bool added = false;
       for (int i = 0; i < 100 && !added; ++i) added = curfew::std_sync::add_on_cpu<1>(counted);  // may be interrupted

@@ -29,9 +29,8 @@ struct cpu_cells {
   static constexpr int lane_count = 16;
 
   typename Sync::template atomic<int> gate{0};
-  // What Sync::restartable() returned; an `area` of zero turns the sequence away before it begins, which is no more
-  // than a saving. `index` is stored before the first `area` that is not zero.
-  typename Sync::template atomic<std::int64_t> area{0};
+  // What Sync::restartable() returned: where the number of a CPU is found, the same for all who add. Zero turns the
+  // sequence away before it begins; where that has been another value before, this is no more than a saving.
   typename Sync::template atomic<std::int64_t> index{0};
   lane lanes[lane_count];
 };

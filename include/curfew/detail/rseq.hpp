@@ -52,14 +52,6 @@
 CURFEW_BEGIN_NAMESPACE
 namespace detail {
 
-/// Where a thread finds what the kernel keeps for it, relative to its thread pointer, the same in every thread of a
-/// process. False: not to be used.
-struct rseq_place {
-  std::int64_t area = 0;   // struct rseq, which libc has registered
-  std::int64_t index = 0;  // the field in it that numbers the CPU
-  explicit constexpr operator bool() const noexcept { return area != 0; }
-};
-
 #if CURFEW_HAS_RSEQ
 
 /// Fields of struct rseq. They are ABI of the kernel; a libc's header may be older and lack the last.
@@ -77,9 +69,14 @@ inline constexpr int rseq_mm_cid = 24;
 ///
 /// The sections are those in which debuggers look for sequences to step over. They are in the group (`?`) of the
 /// function's own section, so that the linker drops both or none.
+///
+/// \p index is where the thread's CPU is numbered, from the thread pointer. `struct rseq` itself is where libc says: a
+/// constant of the process, which is loaded in good time, and once for a whole loop. Kept in an object it would be
+/// known only after that, and what follows waits for the address of the first store.
 template <int Delta, class Cells>
-CURFEW_ALWAYS_INLINE bool rseq_add(Cells& cells, std::int64_t area, std::int64_t index) noexcept {
+CURFEW_ALWAYS_INLINE bool rseq_add(Cells& cells, std::int64_t index) noexcept {
   static_assert(sizeof(cells.lanes[0]) == 64 && sizeof(cells.gate) == 4 && sizeof(cells.lanes[0].local) == 8);
+  const std::int64_t area = __rseq_offset;
   constexpr std::size_t gate = offsetof(Cells, gate);
   constexpr std::size_t local = offsetof(Cells, lanes) + offsetof(typename Cells::lane, local);
   // Armed by the store to rseq_cs. From 1 to 2 is the sequence; its last instruction commits. At 4, behind the
@@ -150,23 +147,23 @@ class errno_saver {
   int saved_ = errno;
 };
 
-/// What this process can use. Costs a few system calls. CURFEW_FENCE_BACKEND=portable says no; =cpu_id numbers CPUs as
+/// Where this process numbers the CPU of a thread, from its thread pointer; zero when sequences are not to be used.
+/// Costs a few system calls. CURFEW_FENCE_BACKEND=portable says no; =cpu_id numbers CPUs as
 /// the machine does even where the kernel offers dense numbers (mm_cid: below the number of threads and of CPUs that
 /// the process may use, so that few lanes suffice on a large machine).
-inline rseq_place rseq_probe() noexcept {
+inline std::int64_t rseq_probe() noexcept {
   const errno_saver saved;
   const char* wanted = std::getenv("CURFEW_FENCE_BACKEND");
   if (wanted == nullptr) wanted = "";
-  if (std::strcmp(wanted, "portable") == 0) return {};
-  if (__rseq_size == 0) return {};  // libc has not registered its threads, by a tunable or because it could not
+  if (std::strcmp(wanted, "portable") == 0) return 0;
+  if (__rseq_size == 0) return 0;  // libc has not registered its threads, by a tunable or because it could not
   constexpr long needed = membarrier_rseq | membarrier_register_rseq;
   const long offered = membarrier(membarrier_query);
-  if (offered < 0 || (offered & needed) != needed) return {};
-  if (membarrier(membarrier_register_rseq) != 0) return {};
+  if (offered < 0 || (offered & needed) != needed) return 0;
+  if (membarrier(membarrier_register_rseq) != 0) return 0;
   constexpr unsigned long at_rseq_feature_size = 27;
   const bool dense = ::getauxval(at_rseq_feature_size) >= rseq_mm_cid + sizeof(std::uint32_t);
-  const std::int64_t area = __rseq_offset;
-  return {area, area + (dense && std::strcmp(wanted, "cpu_id") != 0 ? rseq_mm_cid : rseq_cpu_id)};
+  return __rseq_offset + (dense && std::strcmp(wanted, "cpu_id") != 0 ? rseq_mm_cid : rseq_cpu_id);
 }
 
 /// Every sequence that any thread of the process had begun has committed, visibly to the caller, or will start over and

@@ -314,12 +314,10 @@ class striped_core {
   }
 
   int chosen_backend() noexcept {
-    const auto place = Sync::template restartable<cells>();
-    if (!place) return striped;
-    // order(none, relaxed): the next line publishes it
-    cells_.index.store(place.index, std::memory_order_relaxed);
-    // order(fence.place, release): the index; pairs with add_on_cpu()
-    cells_.area.store(place.area, std::memory_order_release);
+    const std::int64_t index = Sync::template restartable<cells>();
+    if (index == 0) return striped;
+    // order(none, relaxed): the word is the whole message
+    cells_.index.store(index, std::memory_order_relaxed);
     return per_cpu;
   }
 
@@ -365,7 +363,7 @@ class striped_core {
   // Leaves the cells wiped.
   std::int64_t harvest_cells() noexcept {
     // order(none, relaxed): turns away those who come now before they try
-    cells_.area.store(0, std::memory_order_relaxed);
+    cells_.index.store(0, std::memory_order_relaxed);
     Sync::here("fence.close.restarted");
     std::int64_t harvest = 0;
     for (lane& each : cells_.lanes) {

@@ -41,8 +41,9 @@ CURFEW_BEGIN_NAMESPACE
 ///   thread_local objects that were made later. At most one per thread.
 /// - `number_of(address)`: spreads objects over a table. Here the address; a checker whose runs must be alike gives
 ///   each object a number of its own instead.
-/// - `restartable<Cells>()`: whether, and how, threads of this process may call the next two on a detail::cpu_cells of
-///   this policy. May be asked again at any time, from any thread, also in a signal handler.
+/// - `restartable<Cells>()`: not zero where threads of this process may call the next two on a detail::cpu_cells of
+///   this policy: what its `index` has to be then. May be asked again at any time, from any thread, also in a signal
+///   handler.
 /// - `add_on_cpu<Delta>(cells)`: one restartable sequence that adds to the cell of this CPU unless the gate is shut
 /// (see
 ///   detail::cpu_cells). False when nothing was added, be it shut or not: there must always be another way. What the
@@ -124,13 +125,13 @@ struct CURFEW_VISIBLE std_sync {
   static constexpr void here(const char*) noexcept {}
 
   template <class Cells>
-  static detail::rseq_place restartable() noexcept {
+  static std::int64_t restartable() noexcept {
     if constexpr (CURFEW_MAY_USE_RSEQ != 0 && is_raw<Cells>) {
       // order(none, relaxed): the word is the whole message, and everybody would write the same
-      const std::uint64_t found = place_.load(std::memory_order_relaxed);
-      return found != 0 ? unpack(found) : find_place();
+      const std::int64_t found = cpu_number_.load(std::memory_order_relaxed);
+      return found == unknown ? find_cpu_number() : found;
     } else {
-      return {};
+      return 0;
     }
   }
 
@@ -138,12 +139,11 @@ struct CURFEW_VISIBLE std_sync {
   CURFEW_ALWAYS_INLINE static bool add_on_cpu([[maybe_unused]] Cells& cells) noexcept {
 #if CURFEW_MAY_USE_RSEQ
     if constexpr (is_raw<Cells>) {
-      // order(fence.place, acquire): the index; pairs with striped_core::chosen_backend()
-      const std::int64_t area = cells.area.load(std::memory_order_acquire);
-      if (area == 0) return false;
-      // order(none, relaxed): the same in all the process, once it is there
+      // order(none, relaxed): the word is the whole message
       const std::int64_t index = cells.index.load(std::memory_order_relaxed);
-      return detail::rseq_add<Delta>(cells, area, index);
+      // Who leaves has most likely come in this way, who comes in may well find it shut.
+      if (Delta < 0 ? __builtin_expect(index == 0, 0) : index == 0) return false;
+      return detail::rseq_add<Delta>(cells, index);
     }
 #endif
     return false;
@@ -162,19 +162,10 @@ struct CURFEW_VISIBLE std_sync {
   static constexpr bool is_raw = std::is_same_v<decltype(Cells::gate), std::atomic<int>>;
 
 #if CURFEW_HAS_RSEQ
-  static constexpr std::uint64_t no_place = 1;
-
-  static detail::rseq_place unpack(std::uint64_t word) noexcept {
-    if (word == no_place) return {};
-    return {static_cast<int>(static_cast<std::uint32_t>(word)),
-            static_cast<int>(static_cast<std::uint32_t>(word >> 32))};
-  }
-
-  CURFEW_COLD static detail::rseq_place find_place() noexcept {
-    const detail::rseq_place found = detail::rseq_probe();
-    const auto low = static_cast<std::uint32_t>(found.area), high = static_cast<std::uint32_t>(found.index);
+  CURFEW_COLD static std::int64_t find_cpu_number() noexcept {
+    const std::int64_t found = detail::rseq_probe();
     // order(none, relaxed): see restartable()
-    place_.store(found ? std::uint64_t{high} << 32 | low : no_place, std::memory_order_relaxed);
+    cpu_number_.store(found, std::memory_order_relaxed);
     return found;
   }
 
@@ -182,7 +173,7 @@ struct CURFEW_VISIBLE std_sync {
   // now is slower by orders of magnitude, so that nothing new is to depend on it, and it is not to go unnoticed.
   CURFEW_COLD static void restart_refused() noexcept {
     // order(none, relaxed): see restartable()
-    if (place_.exchange(no_place, std::memory_order_relaxed) != no_place) {
+    if (cpu_number_.exchange(0, std::memory_order_relaxed) != 0) {
       std::fputs("curfew: membarrier is refused; fences opened from now on use the portable backend\n", stderr);
     }
     if (!detail::rseq_visit_all_cpus()) {
@@ -190,17 +181,13 @@ struct CURFEW_VISIBLE std_sync {
     }
   }
 
-  // 0: not known yet.
-  static inline constinit std::atomic<std::uint64_t> place_{0};
 #else
-  static detail::rseq_place find_place() noexcept {
-    return {};
+  static std::int64_t find_cpu_number() noexcept {
+    return 0;
   }
-  static detail::rseq_place unpack(std::uint64_t) noexcept {
-    return {};
-  }
-  static inline constinit std::atomic<std::uint64_t> place_{0};
 #endif
+  static constexpr std::int64_t unknown = -1;  // fields are aligned, so no offset
+  static inline constinit std::atomic<std::int64_t> cpu_number_{unknown};
 
   CURFEW_COLD static unsigned assign_stripe() noexcept {
     // order(none, relaxed): hands out distinct numbers, guards nothing

@@ -44,8 +44,8 @@ bool add_on_processor(const atomic<T>& gate, Admits admits, Cell cell, int delta
 /// model_sync on a machine with restartable sequences: for the fence backend that uses them.
 struct restartable_model_sync : model_sync {
   template <class Cells>
-  static constexpr detail::rseq_place restartable() noexcept {
-    return {1, 1};
+  static constexpr std::int64_t restartable() noexcept {
+    return 1;
   }
   template <int Delta, class Cells>
   static bool add_on_cpu(Cells& cells, CURFEW_TESTING_HERE) noexcept {
