@@ -10,8 +10,8 @@ namespace {
 
 struct portable_sync : stress::noise_sync {
   template <class Cells>
-  static constexpr curfew::detail::rseq_place restartable() noexcept {
-    return {};
+  static constexpr std::int64_t restartable() noexcept {
+    return 0;
   }
 };
 
