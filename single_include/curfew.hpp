@@ -11271,12 +11271,11 @@ struct pool_core {
       return holder::unknown;
     }
   }
-  /// Whether a peer may be ending it right now. Then only a probe after the lease has been taken is an answer: the peer
-  /// may have ended it, and let go of the lease, between an earlier one and the taking.
+  /// Whether a peer may end it before its lease has been taken: one that holds the lease, and, when nobody does, one
+  /// that still tracks what had this id before. Then only a probe after the taking is an answer: the peer may have
+  /// claimed it, ended it and let go of the lease between an earlier one and the taking.
   bool may_be_a_peers(const std::string& id) noexcept {
-    if (settings.store_is_private) return false;
-    const holder found = holder_of(id);
-    return found == holder::a_peer || found == holder::unknown;
+    return !settings.store_is_private && holder_of(id) != holder::here;
   }
 
   /// One teardown's calls. Not begun again past \p until.
@@ -12352,7 +12351,8 @@ class sandbox_pool final : public lease_host, public std::enable_shared_from_thi
     return std::nullopt;
   }
 
-  /// Makes a sandbox and commits it. Whatever goes wrong, nothing is left that is not tracked.
+  /// Makes a sandbox and commits it. Whatever goes wrong, nothing is left that is not tracked. When a probe calls one
+  /// dead that has just been made, it is looked up as well: a service may answer before it knows what it has begun.
   lease create(const owner_key& owner, const std::string& request, slot place, bool anonymous) {
     const typename core::making_guard in_flight(core_, request);
     entry fresh{.info = {}, .request = request, .owner = owner, .active_at = core_.now(), .anonymous = anonymous};
@@ -12374,7 +12374,7 @@ class sandbox_pool final : public lease_host, public std::enable_shared_from_thi
         taken = !unnamed && core_.store->take(id, core_.settings.owner_id, core_.settings.lease_ttl);
         Sync::here("pool.acquire.taken");
         // A peer that was ending the last one of this id may have met the new one, and be done by now.
-        if (taken && contested && id == request) taken = core_.probe(id) != liveness::dead;
+        if (taken && contested && id == request) taken = core_.probe(id) != liveness::dead || discover(request);
         to.at = core_.now();
       } catch (...) {  // the store, or the clock; what was made is ended first
         unanswered = std::current_exception();

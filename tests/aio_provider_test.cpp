@@ -1046,6 +1046,42 @@ TEST_F(AioProvider, R16_WhatAPeerEndsBetweenItsCreateAndTheTakingIsNotHandedOut)
   EXPECT_TRUE(world->runs(id));
 }
 
+// The peer tracks one that had this id, and learns only by its next renewal that it is gone.
+TEST_F(AioProvider, R16_WhatAPeerClaimsBetweenItsCreateAndTheTakingIsNotHandedOut) {
+  auto p = make();
+  const std::string id = stable_id(alice);
+  world->after_create = [&](const std::string&) {
+    ASSERT_TRUE(store->raw().claim(id, "peer", 1h, true)) << "nobody's lease is there for whoever claims it";
+    world->stop(id);
+    store->raw().release(id, "peer");
+  };
+  EXPECT_THROW(p->acquire(alice), backend_error);
+  EXPECT_EQ(p->stats().discarded, 1u);
+  quiet(p->stats());
+  world->after_create = nullptr;
+  EXPECT_TRUE(p->acquire(alice).valid());
+  EXPECT_TRUE(world->runs(id));
+}
+
+TEST_F(AioProvider, R7_R16_WhatAPeerClaimsAfterALapseIsReplaced) {
+  auto p = make();
+  { auto lease = p->acquire(alice); }
+  const std::string id = stable_id(alice);
+  store->raw().release(id, *store->raw().owner(id));
+  store->before = [&, once = false](const std::string& verb, const std::string&) mutable {
+    if (verb != "take" || std::exchange(once, true)) return;
+    ASSERT_TRUE(store->raw().claim(id, "peer", 1h, true));
+    world->stop(id);
+    store->raw().release(id, "peer");
+  };
+  const auto l = p->acquire(alice);
+  EXPECT_TRUE(l.valid());
+  EXPECT_TRUE(world->runs(id)) << "a dead one was handed out";
+  EXPECT_EQ(p->stats().replaced, 1u);
+  store->before = nullptr;
+  quiet(p->stats());
+}
+
 TEST_F(AioProvider, R16_A38_A40_AStoreThatThrowsFailsClosed) {
   auto p = make();
   auto lease = p->acquire(bob);

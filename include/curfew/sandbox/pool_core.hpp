@@ -194,12 +194,11 @@ struct pool_core {
       return holder::unknown;
     }
   }
-  /// Whether a peer may be ending it right now. Then only a probe after the lease has been taken is an answer: the peer
-  /// may have ended it, and let go of the lease, between an earlier one and the taking.
+  /// Whether a peer may end it before its lease has been taken: one that holds the lease, and, when nobody does, one
+  /// that still tracks what had this id before. Then only a probe after the taking is an answer: the peer may have
+  /// claimed it, ended it and let go of the lease between an earlier one and the taking.
   bool may_be_a_peers(const std::string& id) noexcept {
-    if (settings.store_is_private) return false;
-    const holder found = holder_of(id);
-    return found == holder::a_peer || found == holder::unknown;
+    return !settings.store_is_private && holder_of(id) != holder::here;
   }
 
   /// One teardown's calls. Not begun again past \p until.

@@ -312,7 +312,8 @@ class sandbox_pool final : public lease_host, public std::enable_shared_from_thi
     return std::nullopt;
   }
 
-  /// Makes a sandbox and commits it. Whatever goes wrong, nothing is left that is not tracked.
+  /// Makes a sandbox and commits it. Whatever goes wrong, nothing is left that is not tracked. When a probe calls one
+  /// dead that has just been made, it is looked up as well: a service may answer before it knows what it has begun.
   lease create(const owner_key& owner, const std::string& request, slot place, bool anonymous) {
     const typename core::making_guard in_flight(core_, request);
     entry fresh{.info = {}, .request = request, .owner = owner, .active_at = core_.now(), .anonymous = anonymous};
@@ -334,7 +335,7 @@ class sandbox_pool final : public lease_host, public std::enable_shared_from_thi
         taken = !unnamed && core_.store->take(id, core_.settings.owner_id, core_.settings.lease_ttl);
         Sync::here("pool.acquire.taken");
         // A peer that was ending the last one of this id may have met the new one, and be done by now.
-        if (taken && contested && id == request) taken = core_.probe(id) != liveness::dead;
+        if (taken && contested && id == request) taken = core_.probe(id) != liveness::dead || discover(request);
         to.at = core_.now();
       } catch (...) {  // the store, or the clock; what was made is ended first
         unanswered = std::current_exception();
