@@ -228,6 +228,32 @@ void BM_CompactAdmissionFence_CloseBesideAnEntrant(benchmark::State& state) {
   close_beside_an_entrant<curfew::compact_admission_fence>(state);
 }
 
+#if CURFEW_HAS_RSEQ
+// The one system call in it by itself, beside a thread that only runs: what a close() can cost at least.
+void BM_Baseline_MembarrierBesideAThread(benchmark::State& state) {
+  using clock = std::chrono::steady_clock;
+  if (curfew::detail::rseq_probe() == 0) {
+    state.SkipWithError("no restartable sequences here");
+    return;
+  }
+  std::atomic<bool> stop{false};
+  std::thread other([&] {
+    while (!stop.load(std::memory_order_relaxed)) benchmark::DoNotOptimize(stop);
+  });
+  std::vector<double> took;
+  for (auto _ : state) {
+    const auto begin = clock::now();
+    benchmark::DoNotOptimize(curfew::detail::rseq_restart_all());
+    took.push_back(std::chrono::duration<double, std::micro>(clock::now() - begin).count());
+  }
+  stop.store(true, std::memory_order_relaxed);
+  other.join();
+  std::sort(took.begin(), took.end());
+  state.counters["close_p50_us"] = took[took.size() / 2];
+  state.counters["close_p99_us"] = took[took.size() * 99 / 100];
+}
+#endif
+
 // Sixty-four fences that have been entered, closed in one call or one by one.
 void close_sixty_four(benchmark::State& state, bool together) {
   using clock = std::chrono::steady_clock;
@@ -361,6 +387,9 @@ BENCHMARK(BM_AdmissionFence_Close)->UseManualTime();
 BENCHMARK(BM_CompactAdmissionFence_Close)->UseManualTime();
 BENCHMARK(BM_AdmissionFence_CloseBesideAnEntrant)->UseRealTime();
 BENCHMARK(BM_CompactAdmissionFence_CloseBesideAnEntrant)->UseRealTime();
+#if CURFEW_HAS_RSEQ
+BENCHMARK(BM_Baseline_MembarrierBesideAThread)->UseRealTime();
+#endif
 BENCHMARK(BM_AdmissionFence_CloseAll64)->UseManualTime();
 BENCHMARK(BM_AdmissionFence_Close64OneByOne)->UseManualTime();
 BENCHMARK(BM_AdmissionFence_LastReleaseToDrained)->UseManualTime()->Unit(benchmark::kMicrosecond);

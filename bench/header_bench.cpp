@@ -2,8 +2,8 @@
 // Copyright (c) 2026 the curfew authors
 
 // What it costs to include a header, beside the same standard headers without it: the CPU time of a compiler that is
-// given a file with nothing else in it. The compilers are those of the PATH. Time is what the kernel says that the
-// child used, not the clock on the wall.
+// given a file with nothing else in it, and of the preprocessor alone. The compilers are those of the PATH. Time is
+// what the kernel says that the child used, not the clock on the wall.
 
 #include <benchmark/benchmark.h>
 
@@ -79,7 +79,7 @@ std::string standard_part(const std::string& compiler, const std::string& file) 
   return text;
 }
 
-void include(benchmark::State& state, const std::string& line) {
+void measure(benchmark::State& state, const std::string& line) {
   for (auto _ : state) {
     const double seconds = cpu_seconds(line);
     if (seconds < 0) {
@@ -96,26 +96,35 @@ int main(int count, char** arguments) {
   benchmark::Initialize(&count, arguments);
   if (benchmark::ReportUnrecognizedArguments(count, arguments)) return 1;
   const scratch directory;
+  int files = 0;
   for (const std::string compiler : {"g++", "clang++"}) {
     if (std::system((compiler + " --version >/dev/null 2>&1").c_str()) != 0) {
       std::fprintf(stderr, "header_bench runs without %s, which is not in the PATH\n", compiler.c_str());
       continue;
     }
-    for (const std::string name :
-         {"admission_fence", "guarded_singleton", "teardown", "signals", "ordered_lifespan", "curfew"}) {
-      const auto at = [&](const char* part) {
-        return (directory.where / (compiler + "_" + name + "_" + part + ".cpp")).string();
-      };
-      std::ofstream(at("kit")) << "#include <curfew/" << name << ".hpp>\n";
-      std::ofstream(at("standard")) << standard_part(compiler, at("kit"));
-      for (const char* const part : {"kit", "standard"}) {
-        const std::string line = command(compiler, "-c -o /dev/null", at(part));
-        benchmark::RegisterBenchmark(("Header/" + compiler + "/" + name + "/" + part).c_str(),
-                                     [line](benchmark::State& state) { include(state, line); })
+    std::istringstream names(CURFEW_PUBLIC_HEADERS);
+    for (std::string name; names >> name;) {
+      const std::string stem = (directory.where / std::to_string(++files)).string();
+      const std::string kit = stem + "_kit.cpp", standard = stem + "_standard.cpp";
+      std::ofstream(kit) << "#include <curfew/" << name << ".hpp>\n";
+      const std::string preprocess = command(compiler, "-E -o /dev/null", kit);
+      if (cpu_seconds(preprocess + " 2>/dev/null") < 0) {
+        std::fprintf(stderr, "header_bench runs without %s.hpp: a package that it needs is not installed\n",
+                     name.c_str());
+        continue;
+      }
+      const auto add = [&, row = "Header/" + name + "/" + compiler + "/"](const char* part, auto function) {
+        benchmark::RegisterBenchmark((row + part).c_str(), function)
             ->Iterations(1)
             ->UseManualTime()
             ->Unit(benchmark::kMillisecond);
-      }
+      };
+      add("preprocess", [preprocess](benchmark::State& state) { measure(state, preprocess); });
+      add("kit", [line = command(compiler, "-c -o /dev/null", kit)](benchmark::State& state) { measure(state, line); });
+      add("standard", [=](benchmark::State& state) {
+        if (!std::filesystem::exists(standard)) std::ofstream(standard) << standard_part(compiler, kit);
+        measure(state, command(compiler, "-c -o /dev/null", standard));
+      });
     }
   }
   benchmark::RunSpecifiedBenchmarks();

@@ -258,7 +258,11 @@ class gateway {
           for (int i = 0; i < threads_each; ++i)
             users.emplace_back([this, &subject, i](const std::stop_token& t) { use(subject, i, t); });
         })
-        .stop([&] { users.clear(); });
+        .budget(curfew::lifespan_phase::stop, 20s)  // each ends what it is at, on a machine that may be crowded
+        .stop([&] {
+          for (std::jthread& each : users) each.request_stop();
+          users.clear();
+        });
     if (life.start()) {
       std::ofstream(directory_ / "ready" / std::to_string(::getpid()));
       life.wait();

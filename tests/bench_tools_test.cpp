@@ -98,11 +98,11 @@ TEST(BenchTools, Verdicts) {
 }
 
 TEST(BenchTools, AKnownMissIsToleratedAndDriftIsNot) {
-  EXPECT_EQ(judged("r | p/slow | p/fast/threads:1 | >= 20 x | missed 11 +- 10%"), verdict::missed);
-  EXPECT_EQ(judged("r | p/slow | p/fast/threads:1 | >= 20 x | missed 12 +- 10%"), verdict::worse);
-  EXPECT_EQ(judged("r | p/slow | p/fast/threads:1 | <= 5 x | missed 9.5 +- 10%"), verdict::missed);
-  EXPECT_EQ(judged("r | p/slow | p/fast/threads:1 | <= 5 x | missed 9 +- 10%"), verdict::worse);
-  EXPECT_EQ(judged("r | p/slow | p/fast/threads:1 | >= 9 x | missed 8 +- 10%"), verdict::met);
+  EXPECT_EQ(judged("r | p/slow | p/fast/threads:1 | >= 20 x | missed 11 +- 10% | this"), verdict::missed);
+  EXPECT_EQ(judged("r | p/slow | p/fast/threads:1 | >= 20 x | missed 12 +- 10% | this"), verdict::worse);
+  EXPECT_EQ(judged("r | p/slow | p/fast/threads:1 | <= 5 x | missed 9.5 +- 10% | this"), verdict::missed);
+  EXPECT_EQ(judged("r | p/slow | p/fast/threads:1 | <= 5 x | missed 9 +- 10% | this"), verdict::worse);
+  EXPECT_EQ(judged("r | p/slow | p/fast/threads:1 | >= 9 x | missed 8 +- 10% | this"), verdict::met);
 }
 
 TEST(BenchTools, GoalsThatCannotBeReadAreErrors) {
@@ -110,6 +110,8 @@ TEST(BenchTools, GoalsThatCannotBeReadAreErrors) {
   EXPECT_THROW(read_goals("r | a | b | >= 10 |"), std::runtime_error);
   EXPECT_THROW(read_goals("r | a | b | >= 10 x | missed"), std::runtime_error);
   EXPECT_THROW(read_goals("r | a | b | >= 10 x"), std::runtime_error);
+  EXPECT_THROW(read_goals("r | a | b | >= 10 x | missed 5 +- 10%"), std::runtime_error) << "nothing was tried";
+  EXPECT_THROW(read_goals("r | a | b | >= 10 x | missed 5 +- 10% | this | that"), std::runtime_error);
   EXPECT_TRUE(read_goals("# a comment\n\n").empty());
 }
 
@@ -117,7 +119,7 @@ TEST(BenchTools, PagesAreRewrittenBetweenTheirMarks) {
   const auto charts = read_charts(
       "chart | both | bars | log | us | 0.001 | Cost\nseries | one=1\nrow | fast | p/fast/threads:$\n"
       "row | a peer that is missing | p/peer/threads:$\n");
-  const auto goals = read_goals("r | p/slow | p/fast/threads:1 | >= 20 x |");
+  const auto goals = read_goals("r | p/slow | p/fast/threads:1 | >= 20 x | | it is slow; nothing");
   const std::string page = "before\n<!-- measured: both -->\nold\n<!-- /measured -->\nafter\n";
   const std::string updated = updated_page(page, small_run(), goals, charts);
   EXPECT_EQ(
@@ -126,6 +128,7 @@ TEST(BenchTools, PagesAreRewrittenBetweenTheirMarks) {
   EXPECT_EQ(updated_page(updated, small_run(), goals, charts), updated);
   const std::string all = updated_page("<!-- measured: goals -->\n<!-- /measured -->", small_run(), goals, charts);
   EXPECT_NE(all.find("| r | 10.0 x (5.00 to 20.0) | at least 20 x | **missed** |"), std::string::npos) << all;
+  EXPECT_NE(all.find("\n- *r*: it is slow; nothing\n"), std::string::npos) << all;
   EXPECT_THROW(updated_page("<!-- measured: none -->\n<!-- /measured -->", small_run(), goals, charts),
                std::runtime_error);
   EXPECT_THROW(updated_page("<!-- measured: both -->\n", small_run(), goals, charts), std::runtime_error);

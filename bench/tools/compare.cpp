@@ -46,7 +46,7 @@ int judge_all(const results& run, const std::vector<goal>& goals) {
   return failures == 0 ? 0 : 1;
 }
 
-/// The lines of \p text with their last fields made anew.
+/// The lines of \p text with what they say of being missed made anew.
 std::string noted(const results& run, const std::string& text) {
   std::string result;
   for (std::size_t at = 0; at < text.size();) {
@@ -57,8 +57,14 @@ std::string noted(const results& run, const std::string& text) {
       goal each = read_goals(line).at(0);
       each.known.reset();
       const outcome found = judge(each, run);
-      line.erase(line.rfind('|') + 1);
-      if (found.is == verdict::worse) line += " missed " + short_number(found.measured.median) + " +- 25%";
+      std::size_t bar = 0;
+      for (int bars = 0; bars < 4; ++bars) bar = line.find('|', bar) + 1;
+      line.erase(bar);
+      const bool missed = found.is == verdict::worse;
+      if (missed && each.tried.empty())
+        throw std::runtime_error("missed, and nothing says what was tried: " + each.what);
+      if (missed) line += " missed " + short_number(found.measured.median) + " +- 25%";
+      if (!each.tried.empty()) line += " | " + each.tried;
     }
     result += line + "\n";
   }

@@ -2,8 +2,8 @@
 // Copyright (c) 2026 the curfew authors
 
 /// \file
-/// The goals of bench/goals.txt against a run. A goal that is known to be missed says what was measured and how far
-/// from that a run may be before it counts as worse.
+/// The goals of bench/goals.txt against a run. A goal that is known to be missed says what was measured, how far from
+/// that a run may be before it counts as worse, and what bounds it and was tried.
 
 #ifndef CURFEW_BENCH_TOOLS_GOALS_HPP
 #define CURFEW_BENCH_TOOLS_GOALS_HPP
@@ -26,6 +26,7 @@ struct goal {
   std::string unit;             // x for a ratio
   std::optional<double> known;  // measured when the goal was last found missed
   double tolerance = 0;         // of `known`, as a part of it
+  std::string tried;            // what bounds it, and what was tried
 };
 
 enum class verdict { met, missed, worse, not_measured };
@@ -37,14 +38,15 @@ struct outcome {
 };
 
 /// what | measured | against, or - | <= or >=, a number, and its unit | nothing, or: missed, a number, a part in
-/// percent
+/// percent | what bounds it and was tried: may be left out with its bar where nothing is missed
 inline std::vector<goal> read_goals(std::string_view text) {
   std::vector<goal> goals;
   for (const auto& fields : read_table(text)) {
     goal each;
     char relation = 0, unit[16] = "";
     double known = 0, percent = 0;
-    if (fields.size() != 5 || std::sscanf(fields[3].c_str(), "%c= %lf %15s", &relation, &each.value, unit) != 3 ||
+    if (fields.size() < 5 || fields.size() > 6 ||
+        std::sscanf(fields[3].c_str(), "%c= %lf %15s", &relation, &each.value, unit) != 3 ||
         (relation != '<' && relation != '>')) {
       throw std::runtime_error("goals: cannot read the line of: " + fields[0]);
     }
@@ -53,10 +55,12 @@ inline std::vector<goal> read_goals(std::string_view text) {
     each.against = fields[2];
     each.at_most = relation == '<';
     each.unit = unit;
+    if (fields.size() == 6) each.tried = fields[5];
     if (!fields[4].empty()) {
       if (std::sscanf(fields[4].c_str(), "missed %lf +- %lf%%", &known, &percent) != 2) {
         throw std::runtime_error("goals: cannot read how it is missed: " + fields[0]);
       }
+      if (each.tried.empty()) throw std::runtime_error("goals: missed, and nothing says what was tried: " + fields[0]);
       each.known = known;
       each.tolerance = percent / 100;
     }

@@ -21,12 +21,14 @@
 namespace bench_tools {
 
 inline std::string goals_in_markdown(const results& run, const std::vector<goal>& goals) {
-  std::string text = "| goal | measured (middle half) | asked | |\n|---|---|---|---|\n";
+  std::string text = "| goal | measured (middle half) | asked | |\n|---|---|---|---|\n", missed;
   for (const auto& each : goals) {
     const outcome found = judge(each, run);
     const std::string is = found.is == verdict::met ? "met" : found.is == verdict::not_measured ? "" : "**missed**";
     text += "| " + each.what + " | " + in_words(found) + " | " + goal_in_words(each) + " | " + is + " |\n";
+    if (is == "**missed**" && !each.tried.empty()) missed += "- *" + each.what + "*: " + each.tried + "\n";
   }
+  if (!missed.empty()) text += "\nWhat bounds those that are missed, and what was tried:\n\n" + missed;
   return text;
 }
 
